@@ -32,11 +32,9 @@ from ebbtide import InProcess, UpsertPipeline, run
 
 STAGES = {
     "read": ("ebbtide.sources._files:_read_batches",),
-    "parse": ("ebbtide.formats._scan:Scanner.scan", "ebbtide.formats._quick:QuickDecoder._read"),
+    "parse": ("ebbtide.formats._scan:Scanner.scan",),
     "to columns": (
         "ebbtide.formats._scan_decoder:ScanDecoder.decode",
-        "ebbtide.formats._quick:QuickDecoder._staged",
-        "ebbtide.formats._quick:QuickDecoder.decode",
         "ebbtide.formats._decoding:Decoding.decode",
     ),
     "exact path": ("ebbtide.formats._decoding:Decoding._decode_exactly",),

@@ -1,7 +1,7 @@
 """Loops over arrays as machine code, for large inputs.
 
 numba compiles a loop, once an installation. The object code is kept on disk and loaded by llvmlite alone: in less than a tenth of the
-time that numba takes to load with a cache of its own (docs/decisions/0118).
+time that numba takes with its cache (docs/decisions/0118).
 """
 
 from __future__ import annotations

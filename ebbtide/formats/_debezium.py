@@ -45,7 +45,6 @@ from ebbtide.formats._debezium_envelope import (
 from ebbtide.formats._debezium_events import is_beside_rows, is_message
 from ebbtide.formats._debezium_rules import DebeziumRules, integer, is_flattened
 from ebbtide.formats._debezium_scan import ScannedEnvelopes, ScannedFlattened
-from ebbtide.formats._debezium_typed import TypedEnvelopes
 from ebbtide.formats._format import (
     NOT_A_ROW,
     BadRecordError,
@@ -55,7 +54,7 @@ from ebbtide.formats._format import (
     TimeUnits,
     shortened,
 )
-from ebbtide.formats._forms import LogPosition, RowForm, ScanForm, TypedForm
+from ebbtide.formats._forms import LogPosition, RowForm, ScanForm
 from ebbtide.formats._positions import PositionField, PositionType
 
 OPERATIONS = ("c", "r", "u", "d", "t")
@@ -142,10 +141,6 @@ class DebeziumDecoder(DebeziumRules, Format):
         if event is None:
             return []
         return self._changes_of(event, other_key)
-
-    def typed(self, row: RowForm) -> TypedForm:
-        """See `Format.typed`: envelopes without a schema whose change keeps the key."""
-        return TypedEnvelopes(self, row)
 
     def scanned(self, row: RowForm) -> Sequence[ScanForm]:
         """See `Format.scanned`: envelopes and flattened rows."""

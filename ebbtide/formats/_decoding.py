@@ -1,8 +1,8 @@
 """Decodes raw records to typed changelog rows, a batch at a time; bad records become rows with a reason.
 
-Most records have a common form and take a quick path (`_scan_decoder`, `_quick`). The rest takes the exact path, in four
+Most records have a common form and are scanned (`_scan_decoder`). The rest takes the exact path, in four
 stages: records are read into changes (`_reading`), values are typed column by column (`_typed`), rules are checked
-(`_judging`), and the result becomes one table of staged rows (columns: `ebbtide.formats._settings`). All paths stage equal
+(`_judging`), and the result becomes one table of staged rows (columns: `ebbtide.formats._settings`). Both stage equal
 rows for a record that they can decode. A record is bad as a whole: if one of its changes is bad, none is used.
 """
 
@@ -24,7 +24,6 @@ from ebbtide.formats._inference import types_text
 from ebbtide.formats._judging import Judge
 from ebbtide.formats._parsing import Parse, is_text, parse, parse_exactly
 from ebbtide.formats._places import orders_of, placed
-from ebbtide.formats._quick import QuickDecoder
 from ebbtide.formats._reading import Contents, Record, RecordReader
 from ebbtide.formats._records import stored_form
 from ebbtide.formats._scan import load_loops
@@ -35,6 +34,8 @@ from ebbtide.formats._tombstones import in_doubt, without_deleting
 from ebbtide.formats._typed import ColumnTyper
 from ebbtide.model import BatchSummary
 
+MOST_IGNORED = 100
+"""Maximum of unknown columns that are scanned: the exact path reads records with more."""
 StagedColumns = dict[str, object]
 """Columns of staged rows by name: arrays, or lists of values to be typed by the schema."""
 
@@ -91,17 +92,16 @@ class Decoding(DecodingSettings):
         wall_ms: int | None,
     ) -> Iterator[pa.Table]:
         """Yield the staged rows of each path; arguments as of `decode`."""
-        readable_ignored = filter(is_readable, self.ignored_columns)
-        quick = QuickDecoder.of(self, readable_ignored)
-        scans = [] if quick is None else ScanDecoder.of(self, quick.ignored)
+        ignored = frozenset(filter(is_readable, self.ignored_columns))
+        scans = ScanDecoder.of(self, ignored)
         for batch in records:
             with _without_cycle_collection():
-                # The quickest path first. The exact path decodes the rest, and only it decides that a record is bad.
+                # The exact path decodes what the scans leave, and only it decides that a record is bad.
                 left = batch
                 tables = []
-                for path in (*scans, quick):
-                    if path is not None and left.num_rows:
-                        staged, left = path.decode(left, step, wall_ms)
+                for scan in scans:
+                    staged, left = scan.decode(left, step, wall_ms)
+                    if len(staged):
                         tables.append(staged)
                         yield self.placed(staged)
                 if left.num_rows:
@@ -109,11 +109,10 @@ class Decoding(DecodingSettings):
                     doubts = in_doubt(self, batch, [*tables, staged], step)
                     yield without_deleting(staged, doubts)
                     yield self.placed(doubts)
-                    if quick is not None and self.unknown_columns == "ignore":
-                        learnt = quick.learning(staged)
-                        if learnt is not quick:
-                            quick = learnt
-                            scans = ScanDecoder.of(self, quick.ignored)
+                    learnt = _with_unknown(ignored, staged)
+                    if scans and self.unknown_columns == "ignore" and learnt != ignored:
+                        ignored = learnt
+                        scans = ScanDecoder.of(self, ignored)
 
     def _decode_exactly(
         self,
@@ -129,6 +128,17 @@ class Decoding(DecodingSettings):
             # A decimal was written as a JSON float: the slower parser keeps its digits.
             staged = stager.stage(parse_exactly, wall_ms)
         return self.placed(staged)
+
+
+def _with_unknown(ignored: frozenset[str], staged: pa.Table) -> frozenset[str]:
+    """Return ignored columns with the unknown ones of some staged rows, unless these are too many.
+
+    A row may have no other columns than the scan knows. Without learning, a new column in the source would send every record to the exact path.
+    """
+    texts = staged["_ignored"].unique().drop_null().to_pylist()
+    names = {name for text in texts for name in text.split(",")}
+    learnt = ignored.union(filter(is_readable, names))
+    return learnt if len(learnt) <= MOST_IGNORED else ignored
 
 
 @contextmanager

@@ -15,7 +15,7 @@ import pyarrow as pa
 from pydantic import BaseModel
 
 from ebbtide.formats._columns import TimeUnit
-from ebbtide.formats._forms import LogPosition, OriginOffset, RowForm, ScanForm, TypedForm
+from ebbtide.formats._forms import LogPosition, OriginOffset, RowForm, ScanForm
 from ebbtide.model import NoOptions
 from ebbtide.redaction import MASK
 
@@ -221,18 +221,8 @@ class Format(ABC):
             BadRecordError: The record cannot be understood.
         """
 
-    def typed(self, row: RowForm) -> TypedForm | None:
-        """Return the common form of records, for the quick path; None: all records go through `changes`.
-
-        The form must return the same changes as `changes`.
-
-        Args:
-            row: The form of a row.
-        """
-        return None
-
     def scanned(self, row: RowForm) -> Sequence[ScanForm]:
-        """Return the common forms of records for the scan, the fastest path; none: records are not scanned.
+        """Return the common forms of records for the scan, the fast path; none: all records go through `changes`.
 
         Records that one form leaves are scanned by the next. The forms must return the same changes as `changes`.
 

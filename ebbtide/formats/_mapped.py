@@ -24,9 +24,8 @@ import pyarrow as pa
 from ebbtide.changelog import TRUNCATE, RowKind
 from ebbtide.formats._connect import Fields, has_schema, plain_row, row_fields, schema_of, time_units
 from ebbtide.formats._format import NOT_A_ROW, BadRecordError, DecodedChange, Format, Json, shortened
-from ebbtide.formats._forms import RowForm, ScanForm, TypedForm
+from ebbtide.formats._forms import RowForm, ScanForm
 from ebbtide.formats._mapped_scan import ScannedRecords, has_scanned_form
-from ebbtide.formats._mapped_typed import TypedRecords, has_common_form
 from ebbtide.formats._mysql_types import MysqlSchema
 from ebbtide.formats._positions import PositionField
 from ebbtide.formats._record_map import (
@@ -115,14 +114,6 @@ class MappedDecoder(Format):
                 change = DecodedChange(kind, own_row, op, position, event_ms, other_row, units, None, schema)
                 made.append(change)
         return made
-
-    def typed(self, row: RowForm) -> TypedForm | None:
-        """See `Format.typed`: inserts, deletes, and updates that keep their key."""
-        if self.in_utc or not has_common_form(self.map, row, self.positions):
-            return None
-        return TypedRecords(
-            self.map, row, key=self.key, retract=self.retract, table=self.table, positions=self.positions
-        )
 
     def scanned(self, row: RowForm) -> Sequence[ScanForm]:
         """See `Format.scanned`."""

@@ -12,8 +12,7 @@ import pyarrow.compute as pc
 from ebbtide.changelog import RowKind
 from ebbtide.columns import Long, Mask
 from ebbtide.formats._format import BadRecordError
-from ebbtide.formats._forms import RowForm, ScannedChanges
-from ebbtide.formats._mapped_typed import KINDS, has_common_form, other_paths
+from ebbtide.formats._forms import RowForm, ScannedChanges, is_readable
 from ebbtide.formats._positions import PositionField, are_known, snapshot_numbers
 from ebbtide.formats._record_map import PER_MS, SNAPSHOT, FieldPath, RecordMap, Word, event_ms_of, says_deleted
 from ebbtide.formats._scan import Cells, Fields, Path, Scanned, marked
@@ -21,16 +20,38 @@ from ebbtide.formats._scan_loops import ABSENT, ESCAPED, FALSE, INTEGER, NULL, O
 from ebbtide.formats._scan_schemas import SchemaReading
 
 Objects = np.ndarray[Any, Any]
+_KINDS = {"insert": "+I", "snapshot": "+I", "update": "+U", "delete": "-D"}
 _UNKNOWN = "unknown"
 """Stands for the meaning of a word that the scan leaves."""
 
 
 def has_scanned_form(record_map: RecordMap, row: RowForm, positions: Sequence[PositionField]) -> bool:
-    """Return whether `ScannedRecords` can read the records of a map: no field that is read is within another."""
-    paths = [*other_paths(record_map, positions), record_map.row or ()]
-    are_apart = not any(path == other[: len(path)] for path in paths for other in paths if path and path != other)
+    """Return whether `ScannedRecords` can read the records of a map: no field that is read is within another, or named like a column."""
+    within = record_map.row
+    marks = _other_paths(record_map, positions)
+    paths = [*marks, within or FieldPath(())]
+    names = {name for path in paths for name in path}
     has_one_number = all(field.n_numbers == 1 for field in positions if field.path in record_map.last_without)
-    return has_common_form(record_map, row, positions) and are_apart and has_one_number
+    if record_map.has_text_values or not has_one_number or not all(map(is_readable, names)):
+        return False
+    are_apart = not any(path == other[: len(path)] for path in paths for other in paths if path and path != other)
+    heads = {path[0] for path in marks}
+    is_beside = heads.isdisjoint(row.names) if within is None else len(within) == 1 and within[0] not in heads
+    return are_apart and is_beside
+
+
+def _other_paths(record_map: RecordMap, positions: Sequence[PositionField]) -> list[FieldPath]:
+    """Return the paths of all fields that are read, except the row's."""
+    in_log = [FieldPath.of(field.path) for field in positions]
+    given = [
+        *in_log,
+        record_map.operation,
+        record_map.before,
+        record_map.deleted,
+        record_map.event_time,
+        *record_map.table,
+    ]
+    return list(dict.fromkeys(path for path in given if path is not None))
 
 
 class ScannedRecords:
@@ -65,7 +86,7 @@ class ScannedRecords:
         self._positions = positions
         self._row: FieldPath = record_map.row or FieldPath(())
         fields: dict[str, Any] = {}
-        for path in other_paths(record_map, positions):
+        for path in _other_paths(record_map, positions):
             _put(fields, path, None)
         if record_map.before is not None:
             _put(fields, record_map.before, row.cells if self._retracts else dict.fromkeys(key))
@@ -107,7 +128,7 @@ class ScannedRecords:
             is_taken &= ~is_update | (has_before if self._retracts else self._keeps_key(scanned))
         event_ms, is_time = self._event_ms(scanned)
         is_taken &= is_time
-        kinds = pa.array([KINDS.get(each) for each in meaning], pa.string())
+        kinds = pa.array([_KINDS.get(each) for each in meaning], pa.string())
         kinds = pc.if_else(pa.array(is_deleted), RowKind.DELETE, kinds)
         kinds = pc.if_else(pa.array(is_retraction), RowKind.UPDATE_BEFORE, kinds)
         return ScannedChanges(
@@ -131,7 +152,7 @@ class ScannedRecords:
         """Return the words of the operations, and their meanings."""
         cells = self._cells(scanned, self._map.operation)
         words = dict(self._map.words) if self._map.operation is not None else {None: "update"}
-        known: dict[Word, str] = {word: meaning for word, meaning in words.items() if meaning in KINDS}
+        known: dict[Word, str] = {word: meaning for word, meaning in words.items() if meaning in _KINDS}
         texts = scanned.texts(cells)
         meanings = np.full(len(texts), _UNKNOWN, object)
         meanings[cells.has(NULL, ABSENT)] = known.get(None, _UNKNOWN)

@@ -1,4 +1,4 @@
-"""Facts about records that the quick paths need in addition to values: places, other keys in headers, valid text."""
+"""Facts about records that the scan needs in addition to values: places, other keys in headers, valid text."""
 
 from __future__ import annotations
 

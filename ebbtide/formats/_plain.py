@@ -14,25 +14,13 @@ from ebbtide.formats import _scan as scan
 from ebbtide.formats._connect import Fields, has_schema, plain_row, row_fields, schema_of, time_units
 from ebbtide.formats._connect_scan import schema_reading
 from ebbtide.formats._format import BadRecordError, DecodedChange, Format, Json
-from ebbtide.formats._forms import (
-    Field,
-    OriginOffset,
-    RowForm,
-    ScanForm,
-    ScannedChanges,
-    TakenChange,
-    TakenChanges,
-    TypedForm,
-    is_readable,
-    struct,
-)
+from ebbtide.formats._forms import OriginOffset, RowForm, ScanForm, ScannedChanges, is_readable
 from ebbtide.formats._parsing import is_natural
 from ebbtide.formats._scan_loops import OBJECT
 from ebbtide.formats._scan_schemas import SchemaReading
 from ebbtide.formats._unavailable import DEFAULT, Unavailable
 
 ROW_KINDS = tuple(RowKind)
-_KINDS = frozenset(ROW_KINDS)
 
 
 @dataclass(frozen=True)
@@ -99,21 +87,13 @@ class PlainDecoder(Format):
         fields = row_fields(value["schema"], self.row)
         return payload, fields
 
-    def typed(self, row: RowForm) -> TypedForm | None:
-        """See `Format.typed`."""
+    def scanned(self, row: RowForm) -> Sequence[ScanForm]:
+        """See `Format.scanned`."""
         beside = row.names if self.row is None else [self.row]
         names = [self.kind, *self.position, *beside]
         are_distinct = len(set(names)) == len(names)
         are_readable = all(is_readable(name) for name in names)
-        if not (are_distinct and are_readable):
-            return None
-        return _TypedRows(self, row)
-
-    def scanned(self, row: RowForm) -> Sequence[ScanForm]:
-        """See `Format.scanned`."""
-        if self.typed(row) is None:
-            return ()
-        return (_ScannedRows(self, row),)
+        return (_ScannedRows(self, row),) if are_distinct and are_readable else ()
 
     def _row(self, value: Json) -> Any:
         if self.row:
@@ -143,76 +123,6 @@ def _offset_of_fields(numbers: Sequence[int]) -> OriginOffset:
     """Return partition and position from the fields that have them: the last one has the position, one before it the partition."""
     partition = numbers[0] if len(numbers) > 1 else 0
     return partition, numbers[-1]
-
-
-class _TypedRows:
-    """The `TypedForm` of plain rows.
-
-    Args:
-        decoder: The format.
-        row: How a row is read.
-    """
-
-    def __init__(self, decoder: PlainDecoder, row: RowForm) -> None:
-        self._position: list[str] = []
-        kind: Field = decoder.kind, "kind", str | None, None
-        reserved = [kind]
-        for number, name in enumerate(decoder.position):
-            attribute = f"position{number}"
-            field: Field = name, attribute, int | None, None
-            reserved.append(field)
-            self._position.append(attribute)
-        self._is_nested = decoder.row is not None
-        if decoder.row is None:
-            self.value = row.struct(reserved)
-        else:
-            row_struct = row.struct()
-            nested: Field = decoder.row, "row", row_struct | None, None
-            self.value = struct("Record", [*reserved, nested])
-        self.rows = (decoder.row,)
-
-    def take(self, values: Sequence[Any]) -> TakenChanges:
-        """See `TypedForm`."""
-        kinds = [value.kind for value in values]
-        rows = values
-        if self._is_nested:
-            rows = [value.row for value in values]
-        has_misfit = None in rows or not _KINDS.issuperset(kinds)
-        if self._position or has_misfit:
-            return TakenChanges.of_each(self._take, values)
-        # Whole columns if no record names its place and none must be left: no object for each change.
-        n = len(kinds)
-        nothing = [None] * n
-        return TakenChanges(
-            row=rows,
-            kind=kinds,
-            op=kinds,
-            position=[()] * n,
-            event_ms=nothing,
-            offset=nothing,
-            record=range(n),
-        )
-
-    def _take(self, value: Any) -> Sequence[TakenChange]:
-        kind = value.kind
-        row = value.row if self._is_nested else value
-        if kind not in ROW_KINDS or row is None:
-            return ()
-        offset = None
-        if self._position:
-            offset = self._offset_of(value)
-            if offset is None:
-                return ()
-        change = TakenChange(row, kind, kind, offset=offset)
-        return (change,)
-
-    def _offset_of(self, value: Any) -> OriginOffset | None:
-        """Return the record's partition and position; None: the exact path must read it."""
-        numbers = [getattr(value, name) for name in self._position]
-        for number in numbers:
-            if number is None or not 0 <= number < 2**63:
-                return None
-        return _offset_of_fields(numbers)
 
 
 class _ScannedRows:

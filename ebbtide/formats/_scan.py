@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
+from pydantic_core import from_json
 
 from ebbtide.columns import CompiledLoop, Mask
 from ebbtide.formats._scan_loops import (
@@ -26,11 +27,16 @@ from ebbtide.formats._scan_loops import (
     DOUBLE,
     ESCAPED,
     EXACT,
+    FALSE,
     FLOAT,
     INTEGER,
+    LIST,
+    NULL,
     NUMBER,
+    OBJECT,
     SCALAR,
     TEXT,
+    TRUE,
     elements,
     exceeds,
     gather,
@@ -211,6 +217,21 @@ class Scanned:
         _, validity = pa.array(is_bytes & ~is_bad).buffers()
         type_ = pa.decimal128(38, scale)
         return pa.Array.from_buffers(type_, len(words), [validity, pa.py_buffer(words)]), is_bad
+
+    def raw(self, cells: Cells) -> pa.BinaryArray:
+        """Return (n,) bytes; null for other values."""
+        kinds = np.where(cells.kind == BYTES, np.uint8(TEXT), np.uint8(NULL))
+        return self.texts(Cells(kinds, cells.start, cells.stop)).cast(pa.binary())
+
+    def values(self, cells: Cells) -> list[Any]:
+        """Return (n,) JSON values; None for numbers that are no integers."""
+        is_text = cells.has(TEXT, ESCAPED)
+        values: list[Any] = self.texts(cells.filled(~is_text, NULL)).to_pylist()
+        for row in np.flatnonzero(cells.has(INTEGER, LIST, OBJECT)).tolist():
+            values[row] = from_json(self.data[cells.start[row] : cells.stop[row]].tobytes(), allow_inf_nan=False)
+        for row in np.flatnonzero(cells.has(TRUE, FALSE)).tolist():
+            values[row] = bool(cells.kind[row] == TRUE)
+        return values
 
     def elements(self, cells: Cells) -> Elements:
         """Return the elements of lists, or of objects; other cells have none."""

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import repeat
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ebbtide.columns import Mask
-from ebbtide.formats._columns import TimeUnit, are_plain_decimals, dates_of, timestamps_of
+from ebbtide.formats._columns import InexactNumberError, TimeUnit, are_plain_decimals, dates_of, timestamps_of
+from ebbtide.formats._encodings import decoded
 from ebbtide.formats._forms import ScannedChanges
 from ebbtide.formats._scan import Cells, Scanned, Scanner, marked
 from ebbtide.formats._scan_loops import (
@@ -30,9 +32,9 @@ from ebbtide.formats._scan_loops import (
     TEXT,
     TRUE,
 )
-from ebbtide.formats._scan_schemas import decimal_texts
+from ebbtide.formats._scan_schemas import WITHOUT_SCHEMA, SchemaReading, decimal_texts
 from ebbtide.formats._settings import DecodingSettings
-from ebbtide.formats._typed import needed_of_delete
+from ebbtide.formats._typed import needed_of_delete, unsent_within
 from ebbtide.formats._unavailable import RESERVED_POINT, Unavailable
 
 _TEXTS = (TEXT, ESCAPED)
@@ -40,13 +42,13 @@ Leave = Callable[[Mask], None]
 """Leaves the changes of some cells to the other paths."""
 
 
-def is_scannable(column: pa.Field) -> bool:
-    """Return whether a column's values can be scanned."""
+def _is_scannable(column: pa.Field) -> bool:
+    """Return whether a column's values are typed from their cells."""
     type_ = column.type
     within = [type_.field(i) for i in range(type_.num_fields)]
     are_distinct = len({each.name for each in within}) == len(within)
     is_empty = pa.types.is_struct(type_) and not within
-    return bool(_kinds_of(type_)) and are_distinct and not is_empty and all(map(is_scannable, within))
+    return bool(_kinds_of(type_)) and are_distinct and not is_empty and all(map(_is_scannable, within))
 
 
 def _kinds_of(type_: pa.DataType) -> Sequence[int]:
@@ -66,6 +68,8 @@ _KINDS: dict[Callable[[pa.DataType], bool], Sequence[int]] = {
     pa.types.is_struct: (OBJECT,),
     pa.types.is_map: (OBJECT,),
 }
+_READ_ONE_BY_ONE = (*_TEXTS, INTEGER, TRUE, FALSE, LIST, OBJECT)
+"""Kinds of cells of columns that have an encoding, are BINARY or hold it, null aside."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +91,10 @@ class _Typing:
     def kinds_of(self, type_: pa.DataType) -> Sequence[int]:
         """Return the kinds of cells that the column accepts, see `_kinds_of`."""
         return (*_TEXTS, BYTES) if self.scale is not None else _kinds_of(type_)
+
+    def typed_column(self, column: pa.Field, cells: Cells, leave: Leave, take_out: Leave) -> pa.Array:
+        """Return the values of a whole column, see `typed`."""
+        return self.typed(cells, column.type, leave, take_out)
 
     def typed(self, cells: Cells, type_: pa.DataType, leave: Leave, take_out: Leave | None = None) -> pa.Array:
         """Return (n,) values; raise one of `REFUSALS` if a value does not fit.
@@ -221,6 +229,13 @@ class _Typing:
         return marked(pc.is_in(numbers, pa.array(RESERVED_POINT)))
 
 
+def _mask_of(rows: Sequence[int], n: int) -> Mask:
+    """Mark some of n rows."""
+    mask = np.zeros(n, bool)
+    mask[list(rows)] = True
+    return mask
+
+
 def _are_repeated(offsets: np.ndarray, names: pa.StringArray) -> Mask:
     """Mark the (m,) names that occur again in the same object."""
     owners = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
@@ -241,7 +256,7 @@ class ScanColumns:
         changes: Their changes.
         is_delete: (n,) deletes of sequence mode.
         is_key_only: (n,) deletes that need only key and sequence.
-        scales: Column to the scale of its encoded decimals.
+        reading: How to read values by their record's schema.
 
     Attributes:
         columns: The typed columns, and `_unavailable` if a value was not sent.
@@ -255,10 +270,10 @@ class ScanColumns:
         changes: ScannedChanges,
         is_delete: Mask,
         is_key_only: Mask,
-        scales: Mapping[str, int],
+        reading: SchemaReading,
     ) -> None:
         self._settings = settings
-        self._scales = scales
+        self._reading = reading
         self._scanned = scanned
         self._unsent: dict[int, list[str]] = {}
         self.is_taken = changes.is_taken.copy()
@@ -290,8 +305,10 @@ class ScanColumns:
         if default is None:
             is_null |= is_absent
         unit = settings.time_units.get(name, "us")
-        typing = _Typing(self._scanned, unit, self._scales.get(name), settings.unavailable)
-        is_fit = is_absent | cells.has(NULL, *typing.kinds_of(column.type))
+        typing = _Typing(self._scanned, unit, self._reading.scales.get(name), settings.unavailable)
+        is_one_by_one = name in settings.encodings or not _is_scannable(column)
+        kinds = self._kinds_one_by_one(column) if is_one_by_one else typing.kinds_of(column.type)
+        is_fit = is_absent | cells.has(NULL, *kinds)
         if name in settings.key:
             is_fit &= ~is_null
         elif not column.nullable:
@@ -302,11 +319,39 @@ class ScanColumns:
             cells = cells.filled(is_left_out, NULL)
         may_lack = name not in settings.key and not settings.needs_whole_rows
         take_out = partial(self._take_out, name) if may_lack else self._leave
-        array = typing.typed(cells, column.type, self._leave, take_out)
+        read = self._one_by_one if is_one_by_one else typing.typed_column
+        array = read(column, cells, self._leave, take_out)
         if default is None or not is_absent.any():
             return array
         defaults, _ = settings.coding(name).convert([default], column.type)
         return pc.if_else(pa.array(is_absent), defaults[0], array)
+
+    def _kinds_one_by_one(self, column: pa.Field) -> Sequence[int]:
+        """Return the kinds of cells of a column that are read one by one; those with a schema are bytes of Avro, or left."""
+        if self._reading is WITHOUT_SCHEMA:
+            return _READ_ONE_BY_ONE
+        return (BYTES,) if pa.types.is_binary(column.type) else ()
+
+    def _one_by_one(self, column: pa.Field, cells: Cells, leave: Leave, take_out: Leave) -> pa.Array:
+        """Return the values of a column that has an encoding, or bytes, as the exact path reads them."""
+        settings = self._settings
+        name, type_ = column.name, column.type
+        if cells.has(BYTES).any():
+            raw = self._scanned.raw(cells)
+            is_mark = marked(pc.equal(raw, settings.unavailable.raw))
+            take_out(is_mark)
+            return pc.if_else(pa.array(is_mark), None, raw)
+        values = self._scanned.values(cells)
+        take_out(_mask_of(settings.unavailable.take_out(values, type_), len(values)))
+        if pa.types.is_nested(type_):
+            leave(_mask_of(unsent_within(settings, column, values), len(values)))
+        plain = decoded(values, settings.encodings.get(name), type_, repeat(False))
+        try:
+            array, misfits = settings.coding(name).convert(plain, type_)
+        except InexactNumberError:
+            array, misfits = pa.nulls(len(values), type_), list(range(len(values)))
+        leave(_mask_of(misfits, len(values)))
+        return array
 
     def _take_out(self, name: str, are_unsent: Mask) -> None:
         """Note the changes that leave out a column's value."""

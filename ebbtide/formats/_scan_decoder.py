@@ -1,4 +1,4 @@
-"""The scan: records of a known form become staged rows without an object per record; other paths read the rest."""
+"""The scan: records of a known form become staged rows without an object per record; the exact path reads the rest."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ebbtide.changelog import ORIGIN, RowKind
 from ebbtide.columns import CompiledLoop, Mask, entry_table
 from ebbtide.formats._avro import AvroRecords
 from ebbtide.formats._columns import REFUSALS
-from ebbtide.formats._forms import RowForm, ScanForm, ScannedChanges
+from ebbtide.formats._forms import RowForm, ScanForm, ScannedChanges, is_readable
 from ebbtide.formats._judging import ahead_of
 from ebbtide.formats._places import are_utf8, moved, orders_of, origins_of
 from ebbtide.formats._records import are_placed
 from ebbtide.formats._scan import Rows, Scanned, Scanner, marked
-from ebbtide.formats._scan_columns import ScanColumns, is_scannable
+from ebbtide.formats._scan_columns import ScanColumns
 from ebbtide.formats._scan_loops import ABSENT, BYTES, ESCAPED, NULL, TEXT
 from ebbtide.formats._scan_schemas import WITHOUT_SCHEMA, RecordsOfSchema, SchemaReading, decimal_texts
 from ebbtide.formats._settings import DELETING, DecodingSettings
@@ -106,11 +106,10 @@ class ScanDecoder:
             settings: Settings of the pipeline.
             ignored: Columns of the records that the schema does not have.
         """
-        are_scannable = all(is_scannable(column) for column in settings.columns)
-        if settings.encodings or not are_scannable:
-            return []
         left_out = tuple(sorted(ignored))
-        row = RowForm(settings.columns, {}, left_out)
+        row = RowForm(settings.columns, dict(settings.encodings), left_out)
+        if not all(map(is_readable, row.names)):
+            return []
         forms = settings.format.scanned(row)
         return [cls(settings, row, form) for form in forms]
 
@@ -120,7 +119,16 @@ class ScanDecoder:
         step: int,
         wall_ms: int | None,
     ) -> tuple[pa.Table, pa.RecordBatch]:
-        """Decode a batch of `RECORDS` or `PLACED_RECORDS`; arguments and results as in `QuickDecoder.decode`."""
+        """Decode a batch of `RECORDS` or `PLACED_RECORDS`.
+
+        Args:
+            batch: The records.
+            step: Number of the step.
+            wall_ms: Wall time of the step, epoch ms; None: unknown.
+
+        Returns:
+            Staged rows, and the records that other scans or the exact path must read.
+        """
         schema = self._settings.schema
         ScanDecoder.n_seen += len(batch)
         # Loading the compiled loop does not pay for few records, or if most records are left; few at a time are read sooner one by one.
@@ -230,7 +238,7 @@ class ScanDecoder:
         n_records = len(scanned.is_taken)
         record = np.arange(n_records) if changes.record is None else changes.record
         is_delete, is_key_only = self._deletes(changes)
-        typed = ScanColumns(settings, scanned, changes, is_delete, is_key_only, self._reading.scales)
+        typed = ScanColumns(settings, scanned, changes, is_delete, is_key_only, self._reading)
         is_taken = typed.is_taken
         is_taken &= self._are_readable(scanned)[record]
         kinds = pa.array(sorted(settings.kinds), pa.string())

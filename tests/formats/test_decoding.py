@@ -225,8 +225,8 @@ def test_each_column_of_a_place_in_the_log_is_staged(more):
 class Collects:
     """A format that says whether cycles are collected while it decodes."""
 
-    def typed(self, row):
-        return None
+    def scanned(self, row):
+        return ()
 
     def changes(self, value, key, old_key=None):
         if "id" not in value:

@@ -17,14 +17,13 @@ FORMATS = {
     "debezium",
     "debezium_events",
     "debezium_rules",
-    "debezium_typed",
     "debezium_scan",
     "plain",
     "mapped",
     "connect",
     "connect_scan",
 }
-OF_CONNECT = {"avro_rows", "tombstones"}  # Avro, and keys, are read as what Kafka Connect would have written
+OF_CONNECT = {"tombstones"}  # Avro, and keys, are read as what Kafka Connect would have written
 GENERIC = sorted(path for path in ROOM.glob("*.py") if path.stem not in FORMATS | OF_CONNECT)
 
 
@@ -32,8 +31,8 @@ GENERIC = sorted(path for path in ROOM.glob("*.py") if path.stem not in FORMATS 
 class Readings:
     """`{"sensor": 1, "value": 2.5}`; a value below 0 is bad."""
 
-    def typed(self, row):
-        return None
+    def scanned(self, row):
+        return ()
 
     def changes(self, value: dict, key: str | None, old_key: str | None = None) -> list[DecodedChange]:
         if value["value"] < 0:

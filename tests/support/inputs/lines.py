@@ -9,7 +9,6 @@ import pyarrow as pa
 
 from ebbtide.extend import PLACED_RECORDS
 from ebbtide.formats import RECORDS, Decoding
-from ebbtide.formats._quick import QuickDecoder
 from ebbtide.formats._scan_decoder import ScanDecoder
 
 
@@ -44,12 +43,6 @@ def refuse_unlike_exact(decoding: Decoding, records: pa.RecordBatch, wall_ms: in
 def _in_order(rows: pa.Table) -> list[str]:
     listed = rows.to_pylist(maps_as_pydicts="strict")
     return list(map(repr, sorted(listed, key=lambda row: tuple(row["_order"].values()))))
-
-
-def taken_quickly(decoding: Decoding, records: pa.RecordBatch) -> tuple[int, int]:
-    """Return how many changes the quick path takes, and how many records it leaves."""
-    rows, left = QuickDecoder.of(decoding).decode(records, 7, None)
-    return len(rows), left.num_rows
 
 
 def scanned(decoding: Decoding, records: pa.RecordBatch) -> tuple[int, int]:
