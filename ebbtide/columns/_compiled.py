@@ -247,7 +247,7 @@ def _compiled(loop: Loop, calls: tuple[Loop, ...], kinds: tuple[Kind, ...], name
     from numba.extending import register_jitable
 
     for call in calls:
-        register_jitable(call)
+        register_jitable(inline="always")(call)
     wrapper = _Wrapper()
     text = wrapper.text_of(loop, kinds)
     scope = {"loop": numba.njit(loop), "carray": numba.carray, "int64": np.int64, **wrapper.types}

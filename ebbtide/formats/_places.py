@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ebbtide.changelog import ORDER, ORIGIN
-from ebbtide.columns import with_column
+from ebbtide.columns import Mask, with_column
 from ebbtide.formats._format import NEW_KEY, OLD_KEY
 from ebbtide.formats._records import are_placed
 
@@ -93,31 +93,25 @@ def are_utf8(values: pa.BinaryArray) -> bool:
     return True
 
 
-def moved(batch: pa.RecordBatch) -> frozenset[int]:
-    """Return the indices of records with a header that names the row's old or new key, in envelopes or placed records."""
-    if are_placed(batch):
-        has_old_key = batch.column("old_key").is_valid()
-        has_new_key = batch.column("new_key").is_valid()
-        is_moved = pc.or_(has_old_key, has_new_key)
-        mask = is_moved.to_numpy(zero_copy_only=False)
-        indices = np.flatnonzero(mask)
-        return frozenset(indices.tolist())
+def moved(batch: pa.RecordBatch) -> Mask:
+    """Mark the placed records with a header that names the row's old or new key."""
+    is_moved = pc.or_(batch.column("old_key").is_valid(), batch.column("new_key").is_valid())
+    mask: Mask = is_moved.to_numpy(zero_copy_only=False)
+    return mask
+
+
+def naming_other_keys(headers: pa.StringArray) -> Mask:
+    """Mark the headers, as JSON, that may name the row's old or new key."""
     # One search through all bytes: Arrow's search value by value would take as long as parsing.
-    values = batch.column("value")
-    _, offset_buffer, data = values.buffers()
+    _, offset_buffer, data = headers.buffers()
     raw = data.to_pybytes() if data else b""
     places = []
-    for header in (OLD_KEY, NEW_KEY):
-        name = header.encode()
+    for name in (OLD_KEY.encode(), NEW_KEY.encode(), rb"\u"):  # a name may be written by escapes
         place = raw.find(name)
         while place >= 0:
             places.append(place)
             place = raw.find(name, place + len(name))
-    all_offsets = np.frombuffer(offset_buffer, np.int32)
-    end = values.offset + len(values)
-    starts = all_offsets[values.offset : end]
-    # Each match is in the last value that begins before it.
-    rows = np.searchsorted(starts, places, side="right") - 1
-    is_own = rows >= 0
-    own = rows[is_own]
-    return frozenset(own.tolist())
+    ends = np.frombuffer(offset_buffer, np.int32)[1 : len(headers) + 1]
+    mask = np.zeros(len(headers), bool)
+    mask[np.searchsorted(ends, places, side="right")] = True
+    return mask

@@ -37,6 +37,7 @@ from ebbtide.formats._scan_loops import (
     SCALAR,
     TEXT,
     TRUE,
+    byte,
     elements,
     exceeds,
     gather,
@@ -148,7 +149,7 @@ class Scanned:
         lengths = cells.stop - cells.start
         most_bytes = lengths.sum(dtype=np.int64)
         out = np.empty(most_bytes, np.uint8)
-        loop = CompiledLoop(gather).code
+        loop = CompiledLoop(gather, (byte,)).code
         n_bytes = loop(
             self.data,
             cells.kind,
@@ -169,7 +170,7 @@ class Scanned:
     def integers(self, cells: Cells) -> pa.Int64Array:
         """Return (n,) integers; null for other values."""
         values = np.zeros(len(cells.kind), np.int64)
-        loop = CompiledLoop(integers).code
+        loop = CompiledLoop(integers, (byte,)).code
         loop(
             self.data,
             cells.kind,
@@ -218,6 +219,11 @@ class Scanned:
         type_ = pa.decimal128(38, scale)
         return pa.Array.from_buffers(type_, len(words), [validity, pa.py_buffer(words)]), is_bad
 
+    def written(self, cells: Cells) -> pa.StringArray:
+        """Return (n,) lists and objects as JSON; null for other values."""
+        kinds = np.where(cells.has(LIST, OBJECT), np.uint8(TEXT), np.uint8(NULL))
+        return self.texts(Cells(kinds, cells.start, cells.stop))
+
     def raw(self, cells: Cells) -> pa.BinaryArray:
         """Return (n,) bytes; null for other values."""
         kinds = np.where(cells.kind == BYTES, np.uint8(TEXT), np.uint8(NULL))
@@ -240,7 +246,7 @@ class Scanned:
         most = int(lengths.sum(dtype=np.int64)) // 2
         name_starts, name_stops, starts, stops = (np.zeros(most, np.int32) for _ in range(4))
         kinds = np.zeros(most, np.uint8)
-        loop = CompiledLoop(elements, (exceeds,)).code
+        loop = CompiledLoop(elements, (byte, exceeds)).code
         n = loop(
             self.data,
             cells.kind,
@@ -344,7 +350,7 @@ class Scanner:
         starts = np.zeros(shape, np.int32)
         stops = np.zeros(shape, np.int32)
         is_taken = np.zeros(n, bool)
-        loop = CompiledLoop(scan, (exceeds,)).code
+        loop = CompiledLoop(scan, (byte, exceeds)).code
         loop(
             data,
             begins,

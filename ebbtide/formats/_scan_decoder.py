@@ -219,13 +219,12 @@ class ScanDecoder:
         return self._by_head[head]
 
     def _may_take(self, batch: pa.RecordBatch) -> Mask:
-        """Mark the records that are not too long and have no header with another key."""
+        """Mark the records that are not too long and, if they are placed, have no header with another key."""
         lengths = pc.binary_length(batch.column("value"))
         is_short = pc.less_equal(lengths, self._settings.max_record_bytes)
         may_take = marked(is_short).copy()
-        if self._settings.in_envelopes or are_placed(batch):  # a bare value has no headers
-            other_keys = moved(batch)
-            may_take[list(other_keys)] = False
+        if are_placed(batch):
+            may_take &= ~moved(batch)
         return may_take
 
     def columns_of(self, scanned: Scanned, wall_ms: int | None) -> tuple[dict[str, object], Mask, Rows]:

@@ -11,10 +11,11 @@ import pyarrow.compute as pc
 
 from ebbtide.changelog import ORIGIN
 from ebbtide.columns import Mask
+from ebbtide.formats._places import naming_other_keys
 from ebbtide.formats._scan import Rows, Scanner, marked
-from ebbtide.formats._scan_loops import ESCAPED, NULL, TEXT
+from ebbtide.formats._scan_loops import ABSENT, ANY, ESCAPED, LIST, NULL, TEXT
 
-_FIELDS = dict.fromkeys(("topic", "partition", "offset", "value"))
+_FIELDS = {**dict.fromkeys(("topic", "partition", "offset", "value")), "headers": ANY}
 _SCANNER = Scanner(_FIELDS, exact=())
 
 
@@ -23,7 +24,7 @@ class KafkaEnvelopes:
     """The envelopes of a batch.
 
     Args:
-        is_taken: (n,) the record is an envelope with a value and a valid place in Kafka.
+        is_taken: (n,) the record is an envelope with a value and a valid place in Kafka, and no header names another key of its row.
         is_other: (n,) the record is an envelope of another topic.
         values: (n,) their values.
         topics: (n,) their topics.
@@ -64,6 +65,9 @@ class KafkaEnvelopes:
         is_taken &= value.has(TEXT, ESCAPED)
         is_taken &= marked(is_partition)
         is_taken &= marked(is_offset)
+        headers = scanned.cells["headers",]
+        written = scanned.written(headers.filled(~headers.has(LIST), NULL))
+        is_taken &= headers.has(ABSENT, NULL, LIST) & ~naming_other_keys(written)
         # Only requested records: the rest need not be scanned.
         asked = value.filled(~is_taken, NULL)
         values = scanned.texts(asked)
