@@ -112,8 +112,12 @@ _SINK_AGAIN = (
     "Restore them from a copy; without one run 'ebbtide repair --apply', which takes the rows from the state; or run"
     f" {_REBUILD} Nothing was changed."
 )
+_BAD_RECORDS_LEFT = (
+    "Restore them from a copy; without one run 'ebbtide repair --apply', which keeps the bad records whose files are whole, and counts"
+    " the rest. Nothing was changed."
+)
 _ALL_AGAIN = f"Restore them from a copy; without one run {_REBUILD} Nothing was changed."
-"""Ways out of damaged files: of the state, of a sink whose rows the state has, and of any."""
+"""Ways out of damaged files: of the state, of a sink whose rows the state has, of a quarantine, and of any."""
 _MISSING_FILES = Words(
     says="{files} of the {table} at '{location}' {are} gone.",
     got="no {missing}",
@@ -239,6 +243,8 @@ FAULTS: Mapping[tuple[str, str], Words] = {
         allowed="tables that the steps of the state have written",
         way_out=f"Restore all folders of the pipeline from one copy; or run {_REBUILD}",
     ),
+    ("quarantine", "files missing"): replace(_MISSING_FILES, way_out=_BAD_RECORDS_LEFT),
+    ("quarantine", "files cut"): replace(_CUT_FILES, way_out=_BAD_RECORDS_LEFT),
     ("quarantine", "records lost"): Words(
         says="The quarantine at '{location}' was deleted or put back: it lacks the bad records of step {step}.",
         got="no file '{file}'",

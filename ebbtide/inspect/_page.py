@@ -6,11 +6,12 @@ It shows what `status`, `ebbtide runs`, the checks, the quarantine and the state
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from html import escape
 from itertools import islice
 
 from ebbtide.amounts import amount, in_words
+from ebbtide.delta import Log, Snapshot
 from ebbtide.errors import EbbtideError
 from ebbtide.inspect._quarantine import QuarantinedRecord, QuarantineSummary
 from ebbtide.inspect._status import Status, status, time_of
@@ -44,7 +45,11 @@ Points = list[tuple[int, float]]
 
 
 def page(
-    specs: Sequence[Pipeline], root: str, due: Callable[[Pipeline], Iterable[str]], clock_ms: int | None = None
+    specs: Sequence[Pipeline],
+    root: str,
+    due: Callable[[Pipeline], Iterable[str]],
+    clock_ms: int | None = None,
+    differing: Callable[[Pipeline, str], Iterable[Sequence[object]]] = lambda spec, check: (),
 ) -> str:
     """Return the page on some pipelines as HTML.
 
@@ -53,9 +58,10 @@ def page(
         root: Folder of all pipelines' tables.
         due: Says which maintenance of one is due.
         clock_ms: The time, epoch ms. Default: now.
+        differing: Returns some rows that a failed check of one finds: each the rule and the row. Default: none are shown.
     """
     now_ms = system_clock() if clock_ms is None else clock_ms
-    sections = [_Section(spec, root, now_ms).html(due(spec)) for spec in specs]
+    sections = [_Section(spec, root, now_ms, differing).html(due(spec)) for spec in specs]
     title = "Pipelines: " + ", ".join(spec.name for spec in specs)
     head = (
         f'<meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{POLICY}">'
@@ -72,10 +78,18 @@ class _Section:
         spec: The pipeline.
         root: Folder of all pipelines' tables.
         now_ms: The time, epoch ms.
+        differing: See `page`.
     """
 
-    def __init__(self, spec: Pipeline, root: str, now_ms: int) -> None:
+    def __init__(
+        self,
+        spec: Pipeline,
+        root: str,
+        now_ms: int,
+        differing: Callable[[Pipeline, str], Iterable[Sequence[object]]],
+    ) -> None:
         self._spec = spec
+        self._differing = differing
         self._root = root
         self._now_ms = now_ms
         self._plan = Plan.under(root, spec)
@@ -94,6 +108,7 @@ class _Section:
             self._steps,
             self._runs,
             lambda: self._checks(found),
+            *(partial(self._rows_that_differ, check.check) for check in found.checks if check.outcome == "failed"),
             self._quarantine,
             lambda: _list("Maintenance due", due),
         ]
@@ -103,6 +118,8 @@ class _Section:
         waiting = found.next_run.waiting
         day = [run for run in self._kept if run.at_ms > self._now_ms - DAY_MS]
         seconds = sum(run.seconds or 0 for run in day)
+        cpu_seconds = sum(run.cpu_seconds or 0 for run in day)
+        written = amount(self._written_since(self._now_ms - DAY_MS), "byte")
         n_bytes = (found.state.bytes or 0) + (found.sink.bytes or 0)
         yield _table(
             "Numbers",
@@ -113,8 +130,22 @@ class _Section:
                 ("state", "unknown" if found.state.rows is None else amount(found.state.rows, "row")),
                 ("stored by state and sink", amount(n_bytes, "byte")),
                 ("runs of the last day", f"{amount(len(day), 'run')}, {in_words(round(seconds * 1000))}"),
+                ("cost of the last day", f"{in_words(round(cpu_seconds * 1000))} of CPU time; {written} written"),
             ],
         )
+
+    def _written_since(self, since_ms: int) -> int:
+        """Return the bytes of data files that commits to state and sink have written since a time, of the newest commits."""
+        n_bytes = 0
+        for name in ("state", "sink"):
+            newest = Snapshot.read(self._plan.at(name), any_features=True)
+            version = -1 if newest is None else newest.version
+            for number in range(version, max(version - MOST_STEPS, -1), -1):
+                commit = Log(self._plan.at(name)).commit(number)
+                if commit.info().get("timestamp", 0) < since_ms:
+                    break
+                n_bytes += sum(add["size"] for add in commit.adds())
+        return n_bytes
 
     def _steps(self) -> Iterator[str]:
         steps = [facts for _, facts in islice(self._plan.state.steps(), MOST_STEPS)][::-1]
@@ -165,6 +196,11 @@ class _Section:
             for verdict in found.checks
         ]
         yield _table("Checks", ("check", "outcome", "rows that differ", "judged", "shows them"), rows)
+
+    def _rows_that_differ(self, check: str) -> Iterator[str]:
+        rows = list(self._differing(self._spec, check))
+        if rows:
+            yield _table(f"Some rows that '{check}' finds", ("rule", "row"), rows)
 
     def _quarantine(self) -> Iterator[str]:
         counted = QuarantineSummary.of(self._spec, self._root)

@@ -46,6 +46,9 @@ class KeptRun(BaseModel):
     first_step: int | None = Field(default=None, description="Its first step; None: it made none.")
     last_step: int | None = Field(default=None, description="Its last step.")
     records: int = Field(default=0, description="Records read.")
+    cpu_seconds: float | None = Field(
+        default=None, description="CPU seconds of its process meanwhile, without a JVM; None: unknown."
+    )
     started_ms: int = Field(description="Its start, epoch ms.")
     ended_ms: int | None = Field(default=None, description="Its end, epoch ms; None: unknown.")
 

@@ -46,10 +46,11 @@ class Diagnosis:
         "rows of the state",
         "tables",
         "files",
+        "files of the quarantine",
         "spec",
         "place of the source",
     ]
-    """A part that can be asked about. "files": the data files of state and sink, each folder listed once; no file is opened."""
+    """A part that can be asked about. "files": the data files of state, sink and quarantine, each folder listed once; no file is opened."""
     BELONGING: ClassVar[tuple[Part, ...]] = ("state", "rows of the state", "tables")
     """Parts that show whether the tables belong together."""
     AT_REST: ClassVar[tuple[Part, ...]] = ("ledger", *BELONGING)
@@ -67,6 +68,7 @@ class Diagnosis:
             "rows of the state": self._of_rows,
             "tables": self._of_tables,
             "files": self._of_files,
+            "files of the quarantine": self._of_bad_files,
             "spec": self._of_spec,
             "place of the source": self._of_source,
         }
@@ -249,7 +251,7 @@ class Diagnosis:
         return None
 
     def _of_files(self) -> Iterator[Fault]:
-        """Find missing or cut data files, and missing deletion vectors, of state and sink: a run would not miss those that it does not read."""
+        """Find missing or cut data files, and missing deletion vectors, of state, sink and quarantine: a run would not miss those that it does not read."""
         state = self._newest()
         if state is not None:
             yield from _of_files_of("state", state, FILES)
@@ -257,6 +259,13 @@ class Diagnosis:
         if sink is not None:
             has_rows = not self._plan.operator.has_named_states
             yield from _of_files_of("sink", sink, FILES if has_rows else FILES_NOT_IN_STATE)
+        yield from self._of_bad_files()
+
+    def _of_bad_files(self) -> Iterator[Fault]:
+        """Find missing or cut data files of the quarantine: what they hold is nowhere else."""
+        quarantine = self._tables.quarantine()
+        if quarantine is not None:
+            yield from _of_files_of("quarantine", quarantine, FILES)
 
     def _of_spec(self) -> Iterator[Fault]:
         """Find whether the spec's source, format, key, order, columns or ttl are not those of the last step."""
@@ -342,7 +351,7 @@ def _of_files_of(part: str, snapshot: Snapshot, names: tuple[str, str]) -> Itera
     """Find missing files of a table, and such that have not the bytes that its log says.
 
     Args:
-        part: `state` or `sink`.
+        part: `state`, `sink` or `quarantine`.
         snapshot: The table's newest version.
         names: Names of the faults, of missing files and of cut ones.
     """
@@ -362,12 +371,6 @@ def _of_files_of(part: str, snapshot: Snapshot, names: tuple[str, str]) -> Itera
                 missing=named(files, MOST_NAMED),
                 version=snapshot.version,
             )
-
-
-def missing_files(snapshot: Snapshot) -> list[str]:
-    """Return the locations of files that a version names and that are not there, sorted."""
-    missing, _ = _missing_and_cut(snapshot)
-    return missing
 
 
 def _missing_and_cut(snapshot: Snapshot) -> tuple[list[str], list[str]]:

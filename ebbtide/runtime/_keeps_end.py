@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from ebbtide.errors import EbbtideError, LeaseHeldError, PausedError
 from ebbtide.runtime._kept_runs import begun, note
 from ebbtide.runtime._observers import Observer, RunBegun, RunEnded
@@ -18,6 +20,7 @@ class KeepsEnd(Observer):
         """Note the start."""
         self._spec = run.spec
         self._home = Location(run.root) / run.spec.name
+        self._cpu_s = time.process_time()
         self._kept = begun(run.spec.name, "refresh" if run.is_fresh else "run")
 
     def ended(self, end: RunEnded) -> None:
@@ -29,6 +32,7 @@ class KeepsEnd(Observer):
             "epoch": summary.epoch,
             "engine": summary.engine,
             "records": summary.totals["records"],
+            "cpu_seconds": round(time.process_time() - self._cpu_s, 3),
             "first_step": summary.steps[0].step if summary.steps else None,
             "last_step": summary.steps[-1].step if summary.steps else None,
         }

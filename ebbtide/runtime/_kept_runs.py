@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -27,12 +28,14 @@ def keeping(pipeline: str, home: str, lease: Lease, last: Callable[[], StepFacts
     note_left(home, lease)
     kept = begun(pipeline, "maintenance").model_copy(update={"epoch": lease.facts.epoch})
     before = last().step
+    cpu_s = time.process_time()
 
     def made() -> KeptRun:
         facts = last()
-        if not isinstance(facts, StepFacts) or facts.step <= before:
-            return kept
-        return kept.model_copy(update={"job": facts.cause.what, "first_step": before + 1, "last_step": facts.step})
+        done: dict[str, object] = {"cpu_seconds": round(time.process_time() - cpu_s, 3)}
+        if isinstance(facts, StepFacts) and facts.step > before:
+            done |= {"job": facts.cause.what, "first_step": before + 1, "last_step": facts.step}
+        return kept.model_copy(update=done)
 
     try:
         yield

@@ -81,6 +81,15 @@ class OwnTables:
             del self._tables[name]
         return reasons
 
+    def leave_out(self, name: str) -> None:
+        """Take one of them for a table that is not there."""
+        del self._tables[name]
+
+    def quarantine(self) -> Snapshot | None:
+        """Return the newest version of the quarantine; None without one."""
+        table = self._tables.get("quarantine")
+        return table.snapshot() if isinstance(table, OwnTable) else None
+
     def lacking(self, decision: Decision, step: int) -> list[str]:
         """Return the names of existing tables that have not performed a step's action.
 

@@ -189,6 +189,8 @@ FAULTS = {
     "quarantine gone": UNASKED(lose("quarantine"), cure=("repair",)),
     "quarantine put back": UNASKED(earlier("quarantine"), cure=("repair",)),
     "quarantine's log torn": UNREAD(tear("quarantine"), cure=("repair",)),
+    "quarantine's files gone": Row(lose_files("quarantine"), run="DamagedFileError", cure=("repair",)),
+    "quarantine's files cut": Row(cut_files("quarantine"), run="DamagedFileError", cure=("repair",)),
     "all records bad": DONE(
         operated.all_bad,
         run="All records that",

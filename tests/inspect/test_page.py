@@ -1,10 +1,12 @@
 """The page on pipelines: what it shows, that no value becomes an element, and that a real browser lays it out without a script."""
 
+import re
 import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from crashes.damages import FOREIGN
 from frame.browser import QUIET, WAIT_MS, browser_path
 from frame.parts import BROWSER, need
 from local.local_pipeline import LATER, up
@@ -12,6 +14,7 @@ from local.metrics_support import command
 
 from ebbtide.inspect import page
 from ebbtide.ledger import LastVerdict
+from ebbtide.runtime import system_clock
 
 RUN = "document.documentElement.dataset.executed=1"
 HOSTILE = [
@@ -107,6 +110,33 @@ def test_command_writes_the_page_with_the_maintenance_that_is_due(pipeline, tmp_
     assert done.exit_code == 0, done.output
     assert "Maintenance due" in to.read_text()
     assert done.stderr.endswith("report.html\n")
+
+
+@pytest.mark.parametrize("personal", [False, True])
+def test_rows_that_a_red_check_finds_are_shown_with_personal_values_masked(make, tmp_path, personal):
+    pipeline = make(schema="id BIGINT NOT NULL, n INT, v STRING", columns={"v": {"personal": personal}})
+    pipeline.read(up(1, 1, v="ann@example.com"))
+    pipeline.read(up(2, 2, v="<b>bob</b>"))
+    FOREIGN["delete"](pipeline)
+    assert command(pipeline, tmp_path, "check", "--only", "complete").exit_code == 1
+    to = tmp_path / "report.html"
+    assert command(pipeline, tmp_path, "report", "--html", str(to)).exit_code == 0
+    found = Elements(to.read_text())
+    assert "Some rows that 'complete' finds" in found.text
+    assert "id: 2" in found.text
+    assert ("<b>bob</b>" in found.text) is not personal
+    assert "b" not in found.tags
+
+
+def test_cost_of_the_last_day_is_that_of_the_runs_and_commits_within_it(pipeline):
+    now_ms = system_clock()
+    numbers = {}
+    for day in (0, 2):
+        html = page([pipeline.spec], pipeline.root, lambda _: (), now_ms + day * 86_400_000)
+        [numbers[day]] = re.findall(r"<td>cost of the last day</td><td>([^<]*)</td>", html)
+    assert re.fullmatch(r".* of CPU time; [\d,]+ bytes written", numbers[0])
+    assert not numbers[0].endswith("; 0 bytes written")
+    assert numbers[2].endswith("; 0 bytes written")
 
 
 def test_browser_lays_the_page_out_and_prints_it(pipeline, tmp_path):

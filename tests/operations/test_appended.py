@@ -4,6 +4,7 @@ import shutil
 from itertools import product
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from frame.interrupting import killed_before
 from frame.limits import limits, set_limits
@@ -243,3 +244,29 @@ def test_what_is_said_of_a_torn_state_or_ledger_works(five_steps, name, way_out)
     assert (five_steps.rows(), contents(five_steps)) == (rows, WHOLE)
     five_steps.read(up(6, 6, "+I"))
     assert five_steps.rows() == {**rows, 6: 6}
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, lambda file: file.write_bytes(file.read_bytes()[:-30])])
+def test_quarantine_keeps_the_records_whose_files_are_whole_and_counts_the_rest(tmp_path, damage):
+    pipeline = LocalPipeline(tmp_path)
+    for number in (1, 2, 3):
+        pipeline.read(up(number, number), "{")
+
+    def steps():
+        table = Snapshot.read(pipeline.plan.at("quarantine"))
+        asked = pa.schema([("step", pa.int64())])
+        return {
+            Path(file.location(table.table)): table.rows(asked, [file])["step"].to_pylist()
+            for file in table.files.values()
+        }
+
+    [second] = [file for file, found in steps().items() if found == [2]]
+    damage(second)
+    planned = pipeline.act("repair", "plan").text()
+    assert "quarantine: files are gone or cut off" in planned
+    assert "1 row of step 2 lost" in planned
+    pipeline.act("repair")
+    assert sorted(steps().values()) == [[1], [3]]
+    assert "nothing to repair" in pipeline.act("repair", "plan").text()
+    pipeline.read(up(4, 4), "{")
+    assert len(steps()) == 3

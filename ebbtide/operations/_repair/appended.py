@@ -5,7 +5,7 @@ A table that cannot be read is moved aside and begins again; nothing is deleted.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from ebbtide.delta import Log
@@ -28,16 +28,14 @@ def what_became(known: TableFacts | None, found: TableFacts | None) -> str:
     return ""
 
 
-def appended_findings(stepper: Stepper, unreadable: Collection[str]) -> Iterator[Finding]:
+def appended_findings(stepper: Stepper, unreadable: Mapping[str, str]) -> Iterator[Finding]:
     """Yield the damages of changelog and quarantine."""
     known = stepper.made.state.tables
     found = stepper.tables.facts()
     for name in ("changelog", "quarantine"):
         is_unreadable = name in unreadable
         there = found.get(name)
-        became = what_became(known.get(name), there)
-        if is_unreadable:
-            became = "its log cannot be read"
+        became = unreadable.get(name) or what_became(known.get(name), there)
         finding = _appended_finding(stepper, name, became, there, is_unreadable=is_unreadable)
         if finding is not None:
             yield finding

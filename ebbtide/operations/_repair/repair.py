@@ -17,7 +17,7 @@ checks ignore them until they change again. Checks then start after the repair o
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -213,16 +213,19 @@ def _publish_to_be_accepted(executor: Executor, stepper: Stepper) -> None:
 
 
 @contextmanager
-def _repairing(executor: Executor, tables: Plan) -> Iterator[tuple[Stepper, Collection[str]]]:
-    """Hold a pipeline's lease; yield its stepper and the names of tables with an unreadable log.
+def _repairing(executor: Executor, tables: Plan) -> Iterator[tuple[Stepper, Mapping[str, str]]]:
+    """Hold a pipeline's lease; yield its stepper, and the names of tables that cannot be read with the reason.
 
     Raises:
         TableMismatchError: another state wrote the sink.
     """
     tables.refuse_unable(Rewrite(), "repair")
     with stepping(executor, tables, parts=()) as stepper:  # tables may be unreadable
-        unreadable = stepper.tables.leave_out_unreadable()
+        unreadable = dict.fromkeys(stepper.tables.leave_out_unreadable(), "its log cannot be read")
         stepper.diagnosis.refuse("state")
+        if next(stepper.diagnosis.faults("files of the quarantine"), None) is not None:
+            stepper.tables.leave_out("quarantine")
+            unreadable["quarantine"] = "files are gone or cut off"
         yield stepper, unreadable
 
 
