@@ -100,16 +100,21 @@ PARTITIONED = ((), ("b",), ("v",), ("v", "b"))
 """By nothing, by a part of the key, by what an update changes, and by both."""
 
 
-@pytest.mark.parametrize(("by_vectors", "folded"), thinned(product((True, False), (1, 4, 100)), 4))
+WAYS = ((True, True), (True, False), (False, True))
+"""By vectors with a change feed of files, by vectors with one that readers derive from these, and by rewriting files."""
+
+
+@pytest.mark.parametrize(("way", "folded"), thinned(product(WAYS, (1, 4, 100)), 6))
 @pytest.mark.parametrize("seed", thinned(range(3), 3))
 @pytest.mark.parametrize("partitioned", PARTITIONED, ids="_".join)
 @pytest.mark.demand("sum-violation")
-def test_every_key_has_its_last_row(tmp_path, by_vectors, seed, folded, partitioned):
+def test_every_key_has_its_last_row(tmp_path, way, seed, folded, partitioned):
+    by_vectors, with_images = way
     set_limits(width=2)
     chance, want = random.Random(seed), {}
     path = made(tmp_path, *partitioned)
     for number in range(1, 12):
-        upserter = Upserter(path, COLUMNS, KEY, PUTS, by_vectors=by_vectors)  # as in a new run
+        upserter = Upserter(path, COLUMNS, KEY, PUTS, by_vectors=by_vectors, with_images=with_images)  # as in a new run
         keys = [(chance.randrange(12), chance.choice("xy")) for _ in range(9)]
         deleted, values = set(keys[:3]), {key: value_at(chance, number, at) for at, key in enumerate(keys[3:])}
         deleted -= values.keys()
