@@ -116,6 +116,9 @@ def test_event_time_stamps_by_the_record_and_expires_by_the_clock_that_is_named(
     for now_ms, watermark_ms in ((109, 109), (109, 200) if ends_at == "now" else (200, 109)):
         at.now_ms, at.watermark_ms = now_ms, watermark_ms
         assert state.get() == 1
+    at.event_ms = 90
+    state.update(2)
+    assert state.raw.get("a", None).stamp_ms == 100, "a late record ends nothing early"
     at.now_ms, at.watermark_ms = (110, 60) if ends_at == "now" else (50, 110)
     assert state.get() is None
 

@@ -185,7 +185,7 @@ class Counting:
 @pytest.mark.parametrize(("strategy", "more_puts"), [(Strategy.MAP, 0), (Strategy.ADAPTIVE, 1)])
 @pytest.mark.parametrize("unique", [False, True])
 @pytest.mark.parametrize("rows", [20, 2000])
-@pytest.mark.demand("sum-cost")
+@pytest.mark.demand("sum-cost", "sum-memory")
 def test_linked_nodes_take_no_more_accesses_than_the_flip_says(strategy, more_puts, unique, rows):
     """FLIP-544, "Complexity analysis": 7 reads and 3 writes at worst, however long the history; counting its length is one more."""
     counts, worst, rng = Counter(), Counter(), random.Random(rows)

@@ -94,6 +94,7 @@ def test_any_cut_into_steps_makes_the_table_of_the_last_writes(format_: str, see
 
     assert pipeline.rows() == [table[id_] for id_ in sorted(table)]
     assert not pipeline.quarantine
+    assert pipeline.operator.entry_key == pipeline.operator.key, "no history: an entry per key"
 
 
 def test_retraction_is_refused_with_the_order_that_takes_it() -> None:

@@ -133,3 +133,34 @@ def test_what_was_closed_is_there_again(tmp_path):
     store = RocksDbStore(tmp_path / "db")
     assert store.state("s").get((1, date(2026, 1, 1)), "p") == Entry([datetime(2026, 1, 1, tzinfo=UTC), None], 5)
     store.close()
+
+
+def test_store_is_closed_and_opened_again_though_its_keys_were_not_all_passed(tmp_path):
+    store = RocksDbStore(tmp_path / "db")
+    for number in range(3):
+        store.state("s").put(number, None, Entry(number))
+    keys = store.state("s").all_keys()
+    assert next(keys) == 0
+    store.close()
+    store = RocksDbStore(tmp_path / "db")
+    assert list(store.state("s").all_keys()) == [0, 1, 2]
+    store.close()
+
+
+@pytest.mark.parametrize("n", [0, 1, 99, 100, 101, 200, 250])
+def test_each_of_many_keys_is_passed_once_also_while_keys_are_removed(tmp_path, n):
+    store = RocksDbStore(tmp_path / "db")
+    state = store.state("s")
+    store.state("r").put(0, None, Entry(0))
+    store.state("t").put(0, None, Entry(0))
+    for key in range(n):
+        for position in (0, 1):
+            state.put(key, position, Entry(key))
+    assert list(state.all_keys()) == list(range(n))
+    passed = []
+    for key in state.all_keys():
+        passed.append(key)
+        state.clear(key)
+    assert passed == list(range(n))
+    assert list(state.all_keys()) == []
+    store.close()

@@ -105,7 +105,9 @@ DEMANDS = {
         "they do not: RocksDB's Python package takes no filter; call `compact`, then `RocksDbStore.compact`",
     ),
     "ttl-access-time": Demand(
-        "FLIP-25", "By event time, the last access is the event time of the record being processed", "`Change.event_ms`"
+        "FLIP-25",
+        "By event time, the last access is the event time of the record being processed",
+        "`Change.event_ms`; a late record leaves the time of a later one",
     ),
     "ttl-event-clock": Demand(
         "FLIP-25", "By event time, the watermark or processing time ends entries", "`expiry_clock`"
@@ -134,7 +136,7 @@ DEMANDS = {
     "ttl-timers": Demand(
         "FLIP-25, first version",
         "Exact cleanup by one timer per key, which a renewed entry sets again, as in the worked example",
-        "`cleanup.timers` on heap and rocksdb",
+        "`cleanup.timers` on heap and rocksdb, by `lastModifiedTs + TTL` as in the example",
     ),
     "ttl-timers-create": Demand(
         "FLIP-25, first version", "With OnCreate the timer deletes the entry, whatever came since", "`cleanup.timers`"
@@ -170,7 +172,9 @@ DEMANDS = {
     "ttl-callback": Demand(
         "FLIP-25, future work", "A callback upon expiration", "`on_expire(key, entry, ctx)` of a function"
     ),
-    "ttl-queryable": Demand("FLIP-25, future work", "Queryable state with TTL", "`ebbtide state`"),
+    "ttl-queryable": Demand(
+        "FLIP-25, future work", "Queryable state with TTL", "`ebbtide state`: which entries live, and until when"
+    ),
     "ttl-meta": Demand(
         "FLIP-25, future work",
         'General meta information with each value, "probably out of scope"',

@@ -20,6 +20,8 @@ except ImportError as error:
 
 AFTER = b"\xff"
 """Sorts after everything that follows a prefix: tags of values and lengths begin with smaller bytes."""
+KEYS_AT_ONCE = 100
+"""Keys that `all_keys` reads with one cursor."""
 
 
 class RocksDbState:
@@ -77,16 +79,31 @@ class RocksDbState:
 
     def all_keys(self) -> Iterator[Any]:
         """See `RawState`."""
+        start: bytes | None = codec.prefix(self._name)
+        while start is not None:
+            keys, start = self._keys_from(start)
+            yield from keys
+
+    def _keys_from(self, start: bytes) -> tuple[list[Any], bytes | None]:
+        """Return some keys from an address on, and the address of those that follow; None: none do.
+
+        A cursor keeps the database open, and what was deleted since on disk. A round of incremental cleanup takes long: none
+        outlives this call.
+        """
         prefix = codec.prefix(self._name)
         cursor = self._db.iter()
-        cursor.seek(prefix)
+        cursor.seek(start)
+        keys: list[Any] = []
         while _is_under(prefix, cursor):
+            if len(keys) == KEYS_AT_ONCE:
+                return keys, start
             address = cursor.key()
             key, _ = codec.decode_key(address)
-            yield key
+            keys.append(key)
             # The key's other entries are skipped.
-            key_prefix = codec.prefix(self._name, key)
-            cursor.seek(key_prefix + AFTER)
+            start = codec.prefix(self._name, key) + AFTER
+            cursor.seek(start)
+        return keys, None
 
     def _address(self, key: Hashable, sub: Hashable) -> bytes:
         prefix = codec.prefix(self._name, key)
