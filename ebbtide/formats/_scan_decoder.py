@@ -26,7 +26,7 @@ from ebbtide.formats._settings import DELETING, DecodingSettings
 from ebbtide.formats._typed import event_times, takes_back_by_content
 
 SCANNED_FROM = 5_000
-"""Smallest number of records for which loops are loaded: each saves 10 us."""
+"""Smallest number of records of up to ten columns for which loops are loaded: each saves 10 us, and wider ones as much more."""
 FEWEST = 300
 """Smallest number of records at a time that are scanned: a scan takes some milliseconds, however few they are."""
 
@@ -133,7 +133,8 @@ class ScanDecoder:
         ScanDecoder.n_seen += len(batch)
         # Loading the compiled loop does not pay for few records, or if most records are left; few at a time are read sooner one by one.
         n = self.n_seen if len(batch) >= FEWEST else 0
-        is_worth_it = self._pays and CompiledLoop.pays(n, kept_from=SCANNED_FROM)
+        kept_from = SCANNED_FROM * 10 // max(10, len(self._settings.columns))
+        is_worth_it = self._pays and CompiledLoop.pays(n, kept_from=kept_from)
         if not is_worth_it:
             return schema.empty_table(), batch
         parts, is_left = self._scanned(batch)

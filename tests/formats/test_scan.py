@@ -525,12 +525,17 @@ def test_placed_records_are_scanned_with_their_places():
 
 def test_the_little_that_a_process_reads_is_not_scanned(monkeypatch):
     monkeypatch.setattr(ScanDecoder, "n_seen", 0)
-    monkeypatch.setattr(CompiledLoop, "pays", lambda rows, **_: rows >= 500)
+    asked = []
+    monkeypatch.setattr(CompiledLoop, "pays", lambda rows, kept_from: asked.append(kept_from) or rows >= 500)
     left = []
     for n in (300, 300, 20):
         [scan, _] = ScanDecoder.of(spec(SCHEMA).decoding)
         left.append(scan.decode(batch_of([record(UPDATE, 1)] * n), 7, None)[1].num_rows)
     assert left == [300, 0, 20]
+    wide = ", ".join(f"c{number} INT" for number in range(99))
+    [scan] = ScanDecoder.of(plain(f"id BIGINT NOT NULL, {wide}").decoding)
+    scan.decode(batch_of([change("+I", id=1)]), 7, None)
+    assert (asked[0], asked[-1]) == (3_846, 500)  # a wide row saves more
 
 
 def test_source_whose_records_are_mostly_left_is_scanned_no_more():
