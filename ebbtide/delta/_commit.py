@@ -39,7 +39,7 @@ def named_files(table: str, actions: Iterable[Action]) -> list[str]:
         if named is None:
             continue
         files.append(Log(table).location_of(named["path"]))
-        # Several data files may share one file of vectors; `sync_below` syncs each path once.
+        # Several data files may share one file of vectors; `sync_together` syncs each path once.
         vector = named.get("deletionVector")
         vector_file = None if vector is None else vectors.location_of(table, vector)
         if vector_file is not None:

@@ -45,7 +45,7 @@ def copy_version(
         copied[name] = _copied(table, name, to, expected)
         paths.append(f"{to}/{name}")
     if Location(to).is_local:
-        Location(to).sync_below(paths, is_new=True)
+        Location.sync_together(Location(to).with_folders(paths, is_new=True))
     _copy_hint(table, version, to)
     for name in _log_files(table, version):
         copied[name] = _copied(table, name, to, expected)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -28,13 +28,18 @@ from ebbtide.storage import Location, Together
 class Writer:
     """Creates tables and commits to them, on a local disk or in an object store that has conditional puts."""
 
-    def put_if_absent(self, location: str, data: bytes) -> bool:
+    def put_if_absent(self, location: str, data: bytes, behind: Sequence[str] = ()) -> bool:
         """Write a file atomically if it is absent; return whether this writer's file is there.
 
         If an answer may be lost, a file of the same bytes counts as this writer's: all writers' bytes differ.
+
+        Args:
+            location: Its location.
+            data: Its content.
+            behind: Local files and folders that are on disk before its name.
         """
         path = Location(location.removeprefix("file://"))
-        return path.put_if_absent(data)
+        return path.put_if_absent(data, behind)
 
     def create(self, table: str, definition: Definition, *, name: str, info: Mapping[str, object]) -> None:
         """Create a table: commit version 0, without rows.
@@ -212,10 +217,10 @@ class Writer:
                 look()
         location = Log(table).commit_file(version)
         # The order ensures durability: files first, then the commit that names them. A power cut leaves no commit without its files.
-        if Location(table).is_local:
-            self.sync_files(table, actions, is_new=version == 0)
+        behind = _to_sync(table, actions, is_new=version == 0) if Location(table).is_local else []
         # If two writers write one version, one succeeds; the other reads that commit, and tries the next version.
-        is_written = self.put_if_absent(location, with_checksum(content))
+        with _gone_named(behind):
+            is_written = self.put_if_absent(location, with_checksum(content), behind)
         if not is_written:
             raise VersionTakenError.of(
                 f"Version {version} of the Delta table '{table}' was committed by another client."
@@ -232,14 +237,9 @@ class Writer:
         Raises:
             DamagedFileError: a file is gone.
         """
-        files = named_files(table, actions)
-        try:
-            Location(table).sync_below(files, is_new=is_new)
-        except FileNotFoundError as error:
-            raise DamagedFileError.of(
-                f"The file '{error.filename}' was deleted before it was committed.",
-                next_step="Nothing was committed. Run it again: the file is written again.",
-            ) from error
+        behind = _to_sync(table, actions, is_new=is_new)
+        with _gone_named(behind):
+            Location.sync_together(behind)
 
     def trim_log(self, table: str, commits_kept: int | None = None) -> None:
         """Delete the commits of a table that a checkpoint covers.
@@ -267,6 +267,25 @@ class Writer:
             DeltaLogError: the checkpoint could not be written.
         """
         return cut_log(table, self.commit, info)
+
+
+def _to_sync(table: str, actions: Iterable[Action], *, is_new: bool) -> list[str]:
+    """Return what has to be on disk before a commit with some actions; arguments as `Writer.sync_files`."""
+    return Location(table).with_folders(named_files(table, actions), is_new=is_new)
+
+
+@contextlib.contextmanager
+def _gone_named(behind: Sequence[str]) -> Iterator[None]:
+    """Raise an error that names a file that is gone, where a commit names it."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        if error.filename not in behind:
+            raise
+        raise DamagedFileError.of(
+            f"The file '{error.filename}' was deleted before it was committed.",
+            next_step="Nothing was committed. Run it again: the file is written again.",
+        ) from error
 
 
 def _refuse_hole(table: str, version: int) -> None:

@@ -38,9 +38,8 @@ def settle(home: str, *, is_fresh: bool = False) -> None:
     if Location(home).is_local:
         _settle_mark(home, is_fresh=is_fresh)
         # A process that was killed may not have synced the names of its last commits, nor those of tables that it made.
-        Location(home).sync_names()
-        for name in ("state", *Decision.OWN_OUTPUTS):
-            Log(Location(home) / name).folder.sync_names()
+        logs = [Log(Location(home) / name).folder for name in ("state", *Decision.OWN_OUTPUTS)]
+        Location.sync_together(folder for folder in (Location(home), *logs) if folder.is_folder())
 
 
 def _settle_mark(home: str, *, is_fresh: bool) -> None:

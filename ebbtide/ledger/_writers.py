@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ebbtide.delta import Writer
@@ -39,11 +39,12 @@ class LogStoreWriter(Writer):
     def __init__(self, table: str) -> None:
         self._table = table
 
-    def put_if_absent(self, location: str, data: bytes) -> bool:
+    def put_if_absent(self, location: str, data: bytes, behind: Sequence[str] = ()) -> bool:
         """Put a file if it is absent; see `Writer`."""
         from py4j.protocol import Py4JJavaError
         from pyspark.sql import SparkSession
 
+        Location.sync_together(behind)
         session: Any = SparkSession.active()
         jvm = session._jvm
         log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session._jsparkSession, self._table)

@@ -16,10 +16,8 @@ from pathlib import Path
 from ebbtide.environment import FSYNC
 from ebbtide.errors import DiskError, DiskFullError
 
-MOST_ONE_BY_ONE = 4
-"""The most files that are synced one after the other; more are synced in parallel, so that the disk writes them together."""
 MOST_IN_PARALLEL = 16
-"""The most files that are synced in parallel."""
+"""The most files and folders that are synced at the same time."""
 FULL = (errno.ENOSPC, errno.EDQUOT)
 FAILED = (errno.EIO, errno.EROFS, errno.EFBIG)
 REFUSED = (errno.EACCES, errno.EPERM)
@@ -77,29 +75,33 @@ def sync(path: str | Path, *, always: bool = False) -> None:
         os.close(handle)
 
 
-def sync_below(top: Path, files: Iterable[str]) -> None:
-    """Sync files, and then the folders above them; nothing happens without a file.
+def sync_together(paths: Iterable[str | Path]) -> None:
+    """Sync files and folders in one pass: all at the same time, so that the disk writes them together.
+
+    Args:
+        paths: Their paths. Nothing else may rely on one of them before all are synced.
+    """
+    # Once each: a data file may be named by several commits.
+    different = list(dict.fromkeys(map(str, paths)))
+    if FSYNC.value == "off" or len(different) <= 1:
+        for path in different:
+            sync(path)
+        return
+    with ThreadPoolExecutor(min(len(different), MOST_IN_PARALLEL)) as pool:
+        list(pool.map(sync, different))
+
+
+def with_folders(top: Path, files: Iterable[str]) -> list[str]:
+    """Return files, and the folders above them; none without a file.
 
     Args:
         top: The last of these folders, whose name has long been on disk.
         files: Their paths.
     """
-    # Once each: a data file may be named by several commits.
-    different = list(dict.fromkeys(files))
-    if len(different) <= MOST_ONE_BY_ONE:
-        for file in different:
-            sync(file)
-    else:
-        with ThreadPoolExecutor(MOST_IN_PARALLEL) as pool:
-            list(pool.map(sync, different))
-    folders: set[Path] = set()
-    for file in different:
-        parents = Path(file).parents
-        below = [folder for folder in parents if folder.is_relative_to(top)]
-        folders.update(below)
-    # Deepest first: a name is on disk only after the content that it leads to.
-    for folder in sorted(folders, reverse=True):
-        sync(folder)
+    found = list(files)
+    for file in list(found):
+        found += [str(folder) for folder in Path(file).parents if folder.is_relative_to(top)]
+    return found
 
 
 def sync_above(path: str | Path) -> None:

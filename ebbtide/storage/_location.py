@@ -25,7 +25,7 @@ import pyarrow.fs as pafs
 from ebbtide.environment import with_variables
 from ebbtide.errors import ConfigError, DamagedFileError, StoreRefusedError
 from ebbtide.redaction import has_unseen, redacted
-from ebbtide.storage._disk import failures_named, sync, sync_above, sync_below
+from ebbtide.storage._disk import failures_named, sync, sync_above, sync_together, with_folders
 from ebbtide.storage._news import FolderNews
 
 if TYPE_CHECKING:
@@ -495,13 +495,17 @@ class Location(str):
             raise
         _sync_named(path, is_first=is_first)
 
-    def put_if_absent(self, data: bytes) -> bool:
+    def put_if_absent(self, data: bytes, behind: Iterable[str] = ()) -> bool:
         """Write this file atomically if it is absent, on a local disk or in an object store; of several writers one succeeds.
 
         Its bytes are on disk before its name, and its name before this returns.
 
         Args:
             data: Its content, unique to this writer: where an answer may be lost, a file of the same bytes counts as this writer's.
+            behind: Local files and folders that are on disk before its name, too: synced in one pass with its bytes.
+
+        Raises:
+            FileNotFoundError: one of these is gone.
 
         Returns:
             Whether this writer's file is there.
@@ -510,9 +514,9 @@ class Location(str):
             bucket, key = self._in_bucket()
             return bucket.put_if_absent(key, data)
         with failures_named(self):
-            return self._link_if_absent(data)
+            return self._link_if_absent(data, behind)
 
-    def _link_if_absent(self, data: bytes) -> bool:
+    def _link_if_absent(self, data: bytes, behind: Iterable[str]) -> bool:
         path = Path(self)
         path.parent.mkdir(parents=True, exist_ok=True)
         is_first = _is_empty(path.parent)
@@ -520,7 +524,7 @@ class Location(str):
         try:
             with unnamed.open("xb") as file:
                 file.write(data)
-            sync(unnamed)
+            sync_together([unnamed, *behind])
             # A link fails if the name exists, and the name appears with all bytes. A rename would replace an existing file.
             os.link(unnamed, path)
         except FileExistsError:
@@ -544,6 +548,8 @@ class Location(str):
     def make_private(self) -> None:
         """Make this local folder so that only its owner can read it, for any umask; an existing one is not changed."""
         path = Path(self)
+        if path.exists():
+            return
         # One by one: `mkdir(parents=True)` gives the folders in between the umask's mode, and only the last one its own.
         missing = [each for each in (path, *path.parents) if not each.exists()]
         for each in reversed(missing):
@@ -677,14 +683,19 @@ class Location(str):
         if Path(self).is_dir():
             sync(self)
 
-    def sync_below(self, files: Iterable[str], *, is_new: bool) -> None:
-        """Sync local files below this folder, and then the folders above them up to this one; nothing happens without a file.
+    def with_folders(self, files: Iterable[str], *, is_new: bool) -> list[str]:
+        """Return local files below this folder, and the folders above them up to this one; none without a file.
 
         Args:
             files: Their paths.
-            is_new: The name of this folder is perhaps not on disk: its parent, which has long been there, is synced too.
+            is_new: The name of this folder is perhaps not on disk: its parent, which has long been there, is one of them too.
         """
-        sync_below(Path(self).parent if is_new else Path(self), files)
+        return with_folders(Path(self).parent if is_new else Path(self), files)
+
+    @staticmethod
+    def sync_together(paths: Iterable[str]) -> None:
+        """Sync local files and folders in one pass; see `put_if_absent`."""
+        sync_together(paths)
 
     @contextmanager
     def scratch_folder(self, name: str) -> Iterator[str]:

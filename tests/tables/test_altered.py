@@ -35,10 +35,10 @@ class AlteringWriter(Writer):
 
     waiting: list = field(default_factory=list)
 
-    def put_if_absent(self, location, data):
+    def put_if_absent(self, location, data, behind=()):
         while self.waiting:
             self.waiting.pop()()
-        return super().put_if_absent(location, data)
+        return super().put_if_absent(location, data, behind)
 
 
 @pytest.fixture
