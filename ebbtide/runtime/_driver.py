@@ -403,7 +403,7 @@ class _Run:
             _set_unreadable_aside(plan, stepper)
             stepper.diagnosis.refuse("place of the sink")
             lost = lost_by_refresh(plan, stepper, accepts=accepts_loss)
-            self._rehearse(plan, _log_begins_kept(stepper))
+            self._rehearse(stepper)
         else:
             stepper.diagnosis.refuse(*Diagnosis.BELONGING, "files", "spec")
             if not accepts_path:
@@ -421,18 +421,22 @@ class _Run:
             self._report(steps.replayed(self.executor))
         stepper.fill_new_outputs(self.executor)
 
-    def _rehearse(self, plan: Plan, log_begins: tuple[int, ...]) -> None:
+    def _rehearse(self, stepper: Stepper) -> None:
         """Make the first step in a temporary folder, so that a failure or refusal does not empty a table in use.
 
-        Not of a view, whose only step would be computed twice.
+        Not of a view, whose only step would be computed twice. Records of erased keys are refused there, too.
 
         Args:
-            log_begins: What stays known of the source's log.
+            stepper: Knows the source's log and what was erased.
         """
         if self.spec.is_view:
             return
         self.events.phase(Phase(self.spec.name, "trying the first step"))
+        plan = stepper.plan
         Location(plan.rehearsal).delete()
+        erased = plan.erasures.newest(stepper.last)
+        if erased is not None:
+            Plan.under(plan.rehearsal, self.spec).erasures.begin_with(erased, plan.erasures.read(erased))
         stop = threading.Event()
 
         def end(_: StepProgress) -> None:
@@ -447,7 +451,7 @@ class _Run:
                 events,
                 stop,
                 self.clock,
-                log_begins=log_begins,
+                log_begins=_log_begins_kept(stepper),
             ).turn()
         except QuarantineThresholdError:
             raise  # the staged rows show the reasons

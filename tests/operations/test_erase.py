@@ -20,11 +20,12 @@ from victims import KINDS, spec_of, write_source
 from ebbtide import MaterializedView
 from ebbtide.delta import Log
 from ebbtide.delta import _copy_files as copy_files
-from ebbtide.errors import BackfillError, ConfigError, HistoryGoneError
+from ebbtide.errors import BackfillError, ConfigError, HistoryGoneError, QuarantineThresholdError
 from ebbtide.ledger import ErasureLedger
 from ebbtide.operations import Context
 from ebbtide.operations._erase import erase, views
 from ebbtide.runtime import Plan
+from ebbtide.storage import ArrowFile
 
 CANARY = "canary-7d1f"
 OTHER = "stays-5a20"
@@ -41,6 +42,9 @@ def content(folder):
             with path.open("rb") as file:
                 rows = pq.ParquetFile(file)
                 found[path.name] = f"{rows.read().to_pylist()} {rows.metadata.to_dict()}"
+        elif "staged" in path.parts:
+            with ArrowFile(str(path)).reading() as staged:
+                found[path.name] = str(staged.read_all().to_pylist())
         elif path.suffix == ".arrow":
             found[path.name] = str(copy_files.Copy(path).rows.to_pylist())
         else:
@@ -169,6 +173,19 @@ def test_record_of_an_erased_key_is_refused_and_stored_nowhere_until_the_key_is_
     assert act(pipeline, "release")["released"] == 0
     pipeline.read(up(CANARY, 8, "+I", v="again"))
     assert CANARY in ids(pipeline)
+
+
+@BY_SEQUENCE
+def test_refresh_that_is_refused_has_read_no_erased_key(pipeline):
+    """What it tried first stays, since it shows the reasons."""
+    act(pipeline, "apply")
+    with (pipeline.source / "0000.jsonl").open("a") as file:
+        file.write("{\n")
+    pipeline.spec = pipeline.with_fields(quarantine={"max_rows_per_step": 0})
+    with pytest.raises(QuarantineThresholdError):
+        pipeline.do("refresh")
+    assert holders(pipeline.plan.rehearsal, OTHER)
+    assert holders(pipeline.home) == []
 
 
 @BY_SEQUENCE
