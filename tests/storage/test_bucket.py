@@ -6,6 +6,7 @@ import os
 import socket
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.fs as pafs
 import pytest
@@ -122,7 +123,7 @@ CALLS = {
 def filled(root):
     """A folder with a file, and one that is fetched in parts."""
     Location(f"{root}/f").write_bytes(OURS)
-    large = pa.table({"n": range(400_000)})
+    large = pa.table({"n": np.random.default_rng(1).integers(0, 2**62, 400_000)})
     ParquetFile(f"{root}/large.parquet").write(large, row_group_size=100_000)
     assert Location(f"{root}/large.parquet").size() > 1 << 20
     return root
