@@ -102,17 +102,18 @@ class Decoding(DecodingSettings):
                 for scan in scans:
                     staged, left = scan.decode(left, step, wall_ms)
                     if len(staged):
-                        tables.append(staged)
-                        yield self.placed(staged)
+                        tables.append(self.placed(staged))
                 if left.num_rows:
                     staged = self._decode_exactly(left, step, wall_ms)
-                    doubts = in_doubt(self, batch, [*tables, staged], step)
-                    yield without_deleting(staged, doubts)
-                    yield self.placed(doubts)
+                    tables.append(staged)
                     learnt = _with_unknown(ignored, staged)
                     if scans and self.unknown_columns == "ignore" and learnt != ignored:
                         ignored = learnt
                         scans = ScanDecoder.of(self, ignored)
+                doubts = in_doubt(self, batch, tables, step)
+                for staged in tables:
+                    yield without_deleting(staged, doubts)
+                yield self.placed(doubts)
 
     def _decode_exactly(
         self,

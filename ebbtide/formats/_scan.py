@@ -328,13 +328,17 @@ class Scanner:
             *_beginnings(event_fields),
         )
 
-    def scan(self, values: pa.BinaryArray) -> Scanned:
+    def scan(self, values: pa.BinaryArray, rows: Rows | None = None) -> Scanned:
         """Scan records.
 
         Args:
             values: (n,) their bytes, UTF-8; nulls are not taken.
+            rows: (m,) indices of those to scan. Default: all.
         """
-        return self.scan_within(*bytes_of(values))
+        data, begins, ends = bytes_of(values)
+        if rows is not None and len(rows) < len(values):
+            begins, ends = begins[rows], ends[rows]
+        return self.scan_within(data, begins, ends)
 
     def scan_within(self, data: NDArray[np.uint8], begins: NDArray[np.int32], ends: NDArray[np.int32]) -> Scanned:
         """Scan records within some bytes.

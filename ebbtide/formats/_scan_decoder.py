@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar, Self
 
 import numpy as np
@@ -22,13 +23,61 @@ from ebbtide.formats._scan import Rows, Scanned, Scanner, marked
 from ebbtide.formats._scan_columns import ScanColumns
 from ebbtide.formats._scan_loops import ABSENT, BYTES, ESCAPED, NULL, TEXT
 from ebbtide.formats._scan_schemas import WITHOUT_SCHEMA, RecordsOfSchema, SchemaReading, decimal_texts
-from ebbtide.formats._settings import DELETING, DecodingSettings
+from ebbtide.formats._settings import DELETING, DecodingSettings, StagedKind
 from ebbtide.formats._typed import event_times, takes_back_by_content
 
 SCANNED_FROM = 5_000
 """Smallest number of records of up to ten columns for which loops are loaded: each saves 10 us, and wider ones as much more."""
 FEWEST = 300
 """Smallest number of records at a time that are scanned: a scan takes some milliseconds, however few they are."""
+
+
+@dataclass(frozen=True)
+class _Records:
+    """The records of a batch, out of their envelopes.
+
+    Args:
+        values: (n,) their values.
+        may_take: (n,) the value may be scanned.
+        is_other: (n,) the record is of another topic.
+        is_tombstone: (n,) the record has no value.
+        origins: Returns `_origin` of some, given their indices.
+    """
+
+    values: pa.BinaryArray
+    may_take: Mask
+    is_other: Mask
+    is_tombstone: Mask
+    origins: Callable[[Rows], pa.StructArray]
+
+    @classmethod
+    def of(cls, batch: pa.RecordBatch, settings: DecodingSettings) -> Self:
+        """Return the records of a batch. Those too long, and those with a header that names another key, may not be scanned."""
+        values = batch.column("value")
+        none = np.zeros(len(batch), bool)
+        lengths = pc.binary_length(values)
+        is_short = marked(pc.less_equal(lengths, settings.max_record_bytes))
+        is_text = AvroRecords.of(batch) is None
+        may_take = none if is_text and not are_utf8(values) else is_short
+        origins = partial(origins_of, batch)
+        if are_placed(batch):
+            is_tombstone = marked(values.is_null())
+            return cls(values, may_take & ~moved(batch), none, is_tombstone, origins)
+        if not settings.in_envelopes or not may_take.any():
+            return cls(values, may_take, none, none, origins)
+        from ebbtide.formats._scan_envelopes import KafkaEnvelopes
+
+        envelopes = KafkaEnvelopes.scan(values)
+        is_other = may_take & envelopes.is_other(settings.topic)
+        is_own = may_take & ~is_other
+        is_taken = is_own & envelopes.has_value & ~envelopes.names_other_key
+        return cls(
+            envelopes.texts("value", is_taken),
+            is_taken,
+            is_other,
+            is_own & envelopes.is_tombstone,
+            envelopes.origins,
+        )
 
 
 @dataclass(frozen=True)
@@ -39,28 +88,19 @@ class _Part:
         decoder: Decodes them.
         scanned: The records.
         rows: (n,) their indices in the batch.
-        origins: Returns `_origin` of some, given their indices in the batch. Default: that of their lines.
     """
 
     decoder: ScanDecoder
     scanned: Scanned
     rows: Rows
-    origins: Callable[[Rows], pa.StructArray] | None = None
 
     @classmethod
-    def of(
-        cls,
-        decoder: ScanDecoder,
-        scanned: Scanned,
-        rows: Rows,
-        may_take: Mask,
-        origins: Callable[[Rows], pa.StructArray] | None = None,
-    ) -> Self:
-        """Return those of some scanned records that have the form and may be taken."""
-        taken = np.flatnonzero(scanned.is_taken & may_take)
+    def of(cls, decoder: ScanDecoder, scanned: Scanned, rows: Rows) -> Self:
+        """Return those of some scanned records that have the form."""
+        taken = np.flatnonzero(scanned.is_taken)
         if len(taken) < len(rows):
             scanned = scanned.take(taken)
-        return cls(decoder, scanned, rows[taken], origins)
+        return cls(decoder, scanned, rows[taken])
 
 
 class ScanDecoder:
@@ -137,9 +177,13 @@ class ScanDecoder:
         is_worth_it = self._pays and CompiledLoop.pays(n, kept_from=kept_from)
         if not is_worth_it:
             return schema.empty_table(), batch
-        parts, is_left = self._scanned(batch)
+        records = _Records.of(batch, self._settings)
         tables = [schema.empty_table()]
-        for part in parts:
+        if records.is_tombstone.any():
+            tombstones = self._tombstones(batch, records, step)
+            tables.append(tombstones)
+        is_left = ~(records.is_other | records.is_tombstone)
+        for part in self._scanned(batch, records):
             try:
                 columns, is_taken, record = part.decoder.columns_of(part.scanned, wall_ms)
             except REFUSALS:
@@ -148,49 +192,50 @@ class ScanDecoder:
             rows = part.rows[record]
             columns["_order"] = orders_of(batch, rows, step)
             if "_origin" not in columns:
-                columns["_origin"] = part.origins(rows) if part.origins else origins_of(batch, rows)
+                columns["_origin"] = records.origins(rows)
             staged = entry_table(schema, columns, len(rows))
             is_left[rows[is_taken]] = False
             self._pays = 2 * is_left.sum() <= len(batch)
             tables.append(staged if is_taken.all() else staged.filter(pa.array(is_taken)))
         return pa.concat_tables(tables[-1:] if len(tables) == 2 else tables), batch.filter(pa.array(is_left))
 
-    def _scanned(self, batch: pa.RecordBatch) -> tuple[list[_Part], Mask]:
-        """Scan a batch; return the records of the form, by schema, and a mask of all but those of other topics."""
-        values = batch.column("value")
-        may_take = self._may_take(batch)
-        is_asked = np.ones(len(batch), bool)
+    def _tombstones(self, batch: pa.RecordBatch, records: _Records, step: int) -> pa.Table:
+        """Return the staged rows of the records without a value."""
+        rows = np.flatnonzero(records.is_tombstone)
+        columns: dict[str, object] = {
+            "_kind": pa.repeat(StagedKind.TOMBSTONE, len(rows)),
+            "_order": orders_of(batch, rows, step),
+            "_origin": records.origins(rows),
+        }
+        return entry_table(self._settings.schema, columns, len(rows))
+
+    def _scanned(self, batch: pa.RecordBatch, records: _Records) -> list[_Part]:
+        """Scan the values of a batch; return those of the form, by schema."""
+        values = records.values
+        may_take = records.may_take
+        if not may_take.any():
+            return []
         avro = AvroRecords.of(batch)
         if avro is not None:
-            return self._of_avro(avro, values, may_take), is_asked
-        if not are_utf8(values):
-            return [], is_asked
-        origins = None
-        if self._settings.in_envelopes and not are_placed(batch):
-            from ebbtide.formats._scan_envelopes import KafkaEnvelopes
-
-            envelopes = KafkaEnvelopes.scan(values, self._settings.topic)
-            values = envelopes.values
-            is_asked = ~(may_take & envelopes.is_other)
-            may_take &= envelopes.is_taken
-            origins = envelopes.origins
+            return self._of_avro(avro, values, may_take)
         decoder: ScanDecoder | None = self
         of_schema = RecordsOfSchema.of(values)
         if of_schema is not None:
             decoder = self._of_schema(of_schema.head)
             values = of_schema.payloads
-            may_take &= of_schema.are_own
+            may_take = may_take & of_schema.are_own
         if decoder is None:
-            return [], is_asked
-        scanned = self._scanner.scan(values)
-        return [_Part.of(decoder, scanned, np.arange(len(batch)), may_take, origins)], is_asked
+            return []
+        rows = np.flatnonzero(may_take)
+        scanned = self._scanner.scan(values, rows)
+        return [_Part.of(decoder, scanned, rows)]
 
     def _of_avro(self, avro: AvroRecords, values: pa.BinaryArray, may_take: Mask) -> list[_Part]:
         """Scan Avro values, by schema."""
         from ebbtide.formats._avro_scan import AvroScanner, UnusualSchemaError, rows_by_schema
 
         parts = []
-        for schema, rows in rows_by_schema(avro, values):
+        for schema, all_rows in rows_by_schema(avro, values):
             decoder = self._of_schema(schema.head.encode())
             if decoder is None:
                 continue
@@ -198,8 +243,9 @@ class ScanDecoder:
                 scanner = AvroScanner(self._form, schema)
             except UnusualSchemaError:
                 continue
+            rows = all_rows[may_take[all_rows]]
             scanned = scanner.scan(values, rows)
-            parts.append(_Part.of(decoder, scanned, rows, may_take[rows]))
+            parts.append(_Part.of(decoder, scanned, rows))
         return parts
 
     def _of_schema(self, head: bytes) -> ScanDecoder | None:
@@ -218,15 +264,6 @@ class ScanDecoder:
                 decoder = ScanDecoder(in_units, self._row, self._form, reading)
             self._by_head[head] = decoder
         return self._by_head[head]
-
-    def _may_take(self, batch: pa.RecordBatch) -> Mask:
-        """Mark the records that are not too long and, if they are placed, have no header with another key."""
-        lengths = pc.binary_length(batch.column("value"))
-        is_short = pc.less_equal(lengths, self._settings.max_record_bytes)
-        may_take = marked(is_short).copy()
-        if are_placed(batch):
-            may_take &= ~moved(batch)
-        return may_take
 
     def columns_of(self, scanned: Scanned, wall_ms: int | None) -> tuple[dict[str, object], Mask, Rows]:
         """Return the columns of the changes, except `_order`, a mask of those taken, and the index of each one's record.

@@ -17,20 +17,22 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ebbtide.changelog import ORIGIN, RowKind, order_struct
-from ebbtide.columns import entry_table, equals
+from ebbtide.columns import CompiledLoop, entry_table, equals
 from ebbtide.formats._avro import AvroRecords, text_of
 from ebbtide.formats._columns import InexactNumberError
 from ebbtide.formats._connect import Fields, read_key
 from ebbtide.formats._encodings import decoded
 from ebbtide.formats._format import BadRecordError, Json
 from ebbtide.formats._parsing import NULLS, envelope_origin, envelope_value, parse
-from ebbtide.formats._places import orders_of
+from ebbtide.formats._places import are_utf8, orders_of
 from ebbtide.formats._records import are_placed
 from ebbtide.formats._settings import DecodingSettings, StagedKind
 
 Ints = NDArray[np.int64]
 Key = tuple[Json, Fields]
 """A key's row and its own schema."""
+_FEWEST = 100
+"""Smallest number of lines that are scanned: a scan takes some tenths of a millisecond, however few they are."""
 _ADDING = [RowKind.INSERT, RowKind.UPDATE_AFTER]
 _RECORDS = pa.schema(
     [
@@ -54,35 +56,37 @@ def in_doubt(
     Args:
         settings: Settings of the pipeline.
         batch: All records.
-        staged: All rows staged for them; the tombstones are in the last table.
+        staged: All rows staged for them.
         step: Number of the step.
 
     Returns:
         Staged rows; the key is null if it cannot be read. A tombstone that deletes its row (`tombstones_delete`) is a `-D`.
     """
     has_keys = settings.in_envelopes or are_placed(batch)
-    has_tombstones = equals(staged[-1], "_kind", StagedKind.TOMBSTONE).any()
-    if not (settings.doubts_tombstones and has_keys and has_tombstones):
+    if not (settings.doubts_tombstones and has_keys and staged):
         return settings.schema.empty_table()
-    # 1. The batch's tombstones: staged rows and records are joined by their order in the step.
     kinds_and_orders = [table.select(["_kind", "_order"]) for table in staged]
     rows_of_batch = pa.concat_tables(kinds_and_orders)
+    is_tombstone = equals(rows_of_batch, "_kind", StagedKind.TOMBSTONE)
+    if not is_tombstone.any():
+        return settings.schema.empty_table()
+    # 1. The batch's tombstones: staged rows and records are joined by their order in the step.
     _, parts, lines = order_struct(rows_of_batch).T
     staged_numbers = _order_numbers(parts, lines)
-    is_tombstone = equals(rows_of_batch, "_kind", StagedKind.TOMBSTONE)
     numbers = _order_numbers(
         batch.column("part").to_numpy(),
         batch.column("line").to_numpy(),
     )
     is_own = np.isin(numbers, staged_numbers[is_tombstone])
     rows = np.flatnonzero(is_own)
-    own = _records(batch, rows)
-    is_empty = _mask(pc.invert(own["has_value"]))  # records of kinds that are not read have a value
-    rows = rows[is_empty]
-    own = own.filter(pa.array(is_empty))
-    # 2. The record just before each. The first record of a batch is its own predecessor: it has no value.
+    # The record just before each. The first record of a batch is its own predecessor: it has no value.
     rows_before = np.maximum(rows - 1, 0)
-    before = _records(batch, rows_before)
+    records = _records(batch, np.concatenate([rows, rows_before]))
+    own, before = records[: len(rows)], records[len(rows) :]
+    is_empty = _mask(pc.invert(own["has_value"]))  # records of kinds that are not read have a value
+    rows, rows_before = rows[is_empty], rows_before[is_empty]
+    own, before = own.filter(pa.array(is_empty)), before.filter(pa.array(is_empty))
+    # 2. The record before may add a row.
     adding_kinds = pa.array(_ADDING, pa.string())
     is_adding = _mask(pc.is_in(rows_of_batch["_kind"], adding_kinds))
     adds_row = np.isin(numbers[rows_before], staged_numbers[is_adding])
@@ -134,17 +138,47 @@ def _records(batch: pa.RecordBatch, rows: Ints) -> pa.Table:
     indices = pa.array(rows)
     values = batch.column("value")
     if not are_placed(batch):
-        lines = values.take(indices).to_pylist()
-        records = list(map(_of_line, lines))
-        return pa.Table.from_pylist(records, _RECORDS)
+        lines = values.take(indices)
+        pays = CompiledLoop.pays(len(rows) if len(rows) >= _FEWEST else 0)
+        return _scanned(lines) if pays and are_utf8(lines) else _of_lines(lines)
     columns = []
     for name in ("file", "partition", "offset", "key"):
         column = batch.column(name)
         columns.append(column.take(indices))
-    taken = values.take(indices)
-    is_null = pc.is_in(taken, pa.array([None, *NULLS], values.type))
-    columns.append(pc.invert(is_null))
+    columns.append(_have_values(values.take(indices)))
     return pa.Table.from_arrays(columns, schema=_RECORDS)
+
+
+def _scanned(lines: pa.BinaryArray) -> pa.Table:
+    """Read lines like `_of_lines`, by a scan."""
+    from ebbtide.formats._scan_envelopes import KafkaEnvelopes
+
+    envelopes = KafkaEnvelopes.scan(lines)
+    is_read = envelopes.has_value | envelopes.is_tombstone
+    columns = [
+        envelopes.topics,
+        envelopes.partitions,
+        envelopes.offsets,
+        envelopes.texts("key", is_read),
+        _have_values(envelopes.texts("value", is_read)),
+    ]
+    table = pa.Table.from_arrays(columns, schema=_RECORDS)
+    if is_read.all():
+        return table
+    rest = _of_lines(lines.filter(pa.array(~is_read)))
+    # Where each record is: among those of the scan, else among the rest, which follow them.
+    places = np.where(is_read, np.arange(len(lines)), len(lines) + np.cumsum(~is_read) - 1)
+    return pa.concat_tables([table, rest]).take(pa.array(places))
+
+
+def _have_values(values: pa.BinaryArray) -> pa.BooleanArray:
+    is_null = pc.is_in(values, pa.array([None, *NULLS], values.type))
+    return pc.invert(is_null)
+
+
+def _of_lines(lines: pa.BinaryArray) -> pa.Table:
+    records = list(map(_of_line, lines.to_pylist()))
+    return pa.Table.from_pylist(records, _RECORDS)
 
 
 def _of_line(line: bytes) -> Json:

@@ -433,7 +433,7 @@ LEFT = {
     "header of an old key": record(of_orders("u", 5, after=FEW), 1, old_key='{"id": 9}'),
     "header of a new key": record(of_orders("d", 5, before=FEW), 1, new_key='{"id": 9}'),
     "truncate": record(of_orders("t", 5), 1),
-    "tombstone": TOMBSTONE,
+    "null in writing": record("null", 1),
     "delete by its key": record(of_orders("d", 5), 1, key='{"id": 1}'),
     "unknown column": record(of_orders("c", 5, after=FEW | {"more": 1}), 1),
     "missing column": record(of_orders("c", 5, after={"id": 1, "n": 2}), 1),
@@ -518,8 +518,10 @@ def test_placed_records_are_scanned_with_their_places():
     columns = [["t"] * 3, [0] * 3, range(3), [value, None, value], [None] * 3, [None, None, b"{}"], [None] * 3]
     records = pa.record_batch([*columns, [2] * 3, [7, 8, 9]], schema=PLACED_RECORDS)
     rows, left = ScanDecoder.of(decoding)[0].decode(records, 7, None)
-    assert rows["_origin"].to_pylist() == [{"source": "t", "partition": 2, "position": 7}]
-    assert left["offset"].to_pylist() == [8, 9]
+    places = {row["_kind"]: row["_origin"] for row in rows.to_pylist()}
+    at = {"source": "t", "partition": 2}
+    assert places == {"+U": at | {"position": 7}, "tombstone": at | {"position": 8}}
+    assert left["offset"].to_pylist() == [9]
     refuse_unlike_exact(decoding, records)
 
 
@@ -540,7 +542,7 @@ def test_the_little_that_a_process_reads_is_not_scanned(monkeypatch):
 
 def test_source_whose_records_are_mostly_left_is_scanned_no_more():
     [scan, _] = ScanDecoder.of(spec(SCHEMA).decoding)
-    scan.decode(batch_of([record(UPDATE, 1), LEFT["tombstone"], LEFT["no position"]]), 7, None)
+    scan.decode(batch_of([record(UPDATE, 1), LEFT["truncate"], LEFT["no position"]]), 7, None)
     assert scan.decode(batch_of([record(UPDATE, 1)]), 7, None)[1].num_rows == 1
 
 

@@ -1,10 +1,15 @@
 """A tombstone that stands behind its delete says nothing new; of any other it is found out whether the row of its key is still there."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from crashes.disk import DiskPipeline
-from inputs.lines import placed_batch_of, staged
+from frame.circumstances import assume
+from frame.limits import limits
+from hypothesis import given
+from hypothesis import strategies as st
+from inputs.lines import batch_of, placed_batch_of, staged
 from local.support import envelope, record, spec
 
 from ebbtide.formats import StagedKind
@@ -127,3 +132,63 @@ def test_lone_tombstones_are_counted_on_disk_as_in_memory(tmp_path, order):
         assert (len(pipeline.rows()), pipeline.metrics["lone_tombstones"]) == (2, 2)
         assert pipeline.metrics["unread_tombstones"] == 1
         assert pipeline.metrics["redelivered"] == 0
+
+
+RECORDS = st.sampled_from(
+    [
+        *(CREATE, DELETE, AGAIN, OTHER, FLATTENED, TOMBSTONE, TOMBSTONE),
+        record(envelope("u", 7, before={"id": 1, "n": 5}, after={"id": 3, "n": 5}), 7, key=KEY),
+        record(envelope("d", 8, before={"id": 1, "n": 5}), 8, key=KEY, new_key='{"id": 3}'),
+        record(envelope("t", 9), 9),
+        record("{", 10, key=KEY),
+        record("null", 11, key=KEY),
+        record(None, 12, key=KEY, partition=1),
+        record(None, 13, key=KEY, topic="another"),
+        record(None, 14, key=KEY, new_key="x"),
+        record(None, 15, key="x" * 300),
+    ]
+)
+"""Records that a topic may have."""
+FIELD = st.sampled_from(
+    [None, 0, -1, 2**31, 2**63, 0.5, True, [], {}, "", "t", "null", "x" * 300, "\ud800", "\u00e9\n", KEY, WITH_SCHEMA]
+)
+LINES = st.one_of(
+    RECORDS,
+    st.builds(
+        lambda line, more: json.dumps(json.loads(line) | more),
+        RECORDS,
+        st.dictionaries(
+            st.sampled_from(["topic", "partition", "offset", "key", "value", "payload", "headers"]), FIELD, max_size=2
+        ),
+    ),
+    st.builds(
+        lambda left_out: json.dumps({name: each for name, each in json.loads(TOMBSTONE).items() if name != left_out}),
+        st.sampled_from(["topic", "partition", "offset", "key", "value"]),
+    ),
+    st.sampled_from([line.replace('"value"', '"payload"') for line in (DELETE, TOMBSTONE)]),  # as kcat -J writes them
+    st.sampled_from([TOMBSTONE.replace("}", ""), TOMBSTONE[:-1] + ', "value": "{}"}', "null", "{}", b"\xff"]),
+)
+"""Lines with these records, also with any values in their fields."""
+
+
+def refuse_unlike_not_scanned(decoding, records):
+    rows = []
+    for circumstance in ("compiled", "not compiled"):
+        with limits():
+            assume(circumstance)
+            rows.append(sorted(map(repr, staged(decoding, records).to_pylist())))
+    assert rows[0] == rows[1]
+
+
+@pytest.mark.parametrize("order", ["arrival", "upsert", {"sequence": ["_lsn"]}], ids=["arrival", "upsert", "sequence"])
+@given(st.lists(LINES, max_size=8), st.sampled_from([None, "t"]), st.sampled_from([250, 2**20]))
+def test_tombstones_anywhere_among_lines_are_staged_as_by_the_exact_path(order, lines, topic, most_bytes):
+    source = {"path": "in"} | ({"topic": topic} if topic else {})
+    decoding = replace(spec(order=order, source=source).decoding, max_record_bytes=most_bytes)
+    refuse_unlike_not_scanned(decoding, batch_of(lines))
+
+
+@pytest.mark.parametrize("order", ["arrival", "upsert", {"sequence": ["_lsn"]}], ids=["arrival", "upsert", "sequence"])
+@given(st.lists(RECORDS, max_size=8))
+def test_tombstones_anywhere_in_a_topic_are_staged_as_by_the_exact_path(order, lines):
+    refuse_unlike_not_scanned(spec(order=order).decoding, placed_batch_of(lines))
