@@ -432,6 +432,9 @@ LEFT = {
     "key change": record(of_orders("u", 5, before=FEW | {"id": 9}, after=FEW), 1),
     "header of an old key": record(of_orders("u", 5, after=FEW), 1, old_key='{"id": 9}'),
     "header of a new key": record(of_orders("d", 5, before=FEW), 1, new_key='{"id": 9}'),
+    "header of an old key in escapes": record(of_orders("u", 5, after=FEW), 1, old_key="1").replace(
+        "oldkey", r"oldke\u0079"
+    ),
     "truncate": record(of_orders("t", 5), 1),
     "null in writing": record("null", 1),
     "delete by its key": record(of_orders("d", 5), 1, key='{"id": 1}'),
