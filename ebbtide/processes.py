@@ -15,6 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import Self
 
+from ebbtide.lines import lines_of
+
 CLOCKS_DIFFER_S = 5.0
 """Most that a start by the clock of the boot may differ from one by the wall clock."""
 
@@ -62,12 +64,8 @@ class Process(str):
             return False
         _, pid_text, started = self.rsplit(":", 2)
         pid = int(pid_text)
-        try:
-            os.kill(pid, 0)  # signal 0 sends nothing, it only looks for the process
-        except ProcessLookupError:
+        if not _is_there(pid):
             return True
-        except PermissionError:
-            pass
         # Process numbers are used again: the start distinguishes an older process from a later one with its number.
         return _started(pid) != started
 
@@ -83,12 +81,8 @@ class Process(str):
             >>> Process.has_ended(os.getpid(), 4e9)
             False
         """
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
+        if not _is_there(pid):
             return True
-        except PermissionError:
-            pass
         # Another process may have the number since: it has begun later.
         started = _started(pid)
         booted_s = _booted_s()
@@ -155,19 +149,34 @@ def _here() -> str:
 def _booted_s() -> int:
     """Return when this machine was booted, seconds since 1970; 0 if it is unknown."""
     with suppress(OSError):
-        for line in Path("/proc/stat").read_text(encoding="ascii").splitlines():
+        for line in lines_of(Path("/proc/stat").read_text(encoding="ascii")):
             if line.startswith("btime "):
                 return int(line.split()[1])
     return 0
 
 
+def _is_there(pid: int) -> bool:
+    """Return whether a process has a number and has not ended; one that has ended keeps it until its parent looks at it."""
+    try:
+        os.kill(pid, 0)  # signal 0 sends nothing, it only looks for the process
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return _stat(pid)[:1] not in (["Z"], ["X"])
+
+
 def _started(pid: int) -> str:
     """Return the start of a process, in clock ticks since boot; empty if it is unknown."""
+    return "".join(_stat(pid)[19:20])
+
+
+def _stat(pid: int) -> list[str]:
+    """Return what Linux knows of a process, from its state on; empty if it is unknown. Source: proc_pid_stat(5)."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
-        # The second field, the program's name in parentheses, may itself have blanks and parentheses. The start is the twentieth
-        # field after it.
-        after_name = stat.rsplit(")", 1)[1]
-        return after_name.split()[19]
-    except (OSError, IndexError):
-        return ""
+    except OSError:
+        return []
+    # The second field, the program's name in parentheses, may itself have blanks and parentheses.
+    _, _, after_name = stat.rpartition(")")
+    return after_name.split()

@@ -26,6 +26,17 @@ def test_a_process_that_ended_is_gone():
     assert Process(ended).is_gone
 
 
+def test_a_process_that_its_parent_has_yet_to_look_at_is_gone():
+    """As a run whose command was killed with it, in a container whose first process looks at none."""
+    code = "from ebbtide.processes import Process; print(Process.this())"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as ended:
+        name = Process(ended.stdout.read().strip())
+        while f"{ended.pid} (" in (stat := Path(f"/proc/{ended.pid}/stat").read_text()) and ") Z " not in stat:
+            time.sleep(0.01)
+        assert name.is_gone
+        assert Process.has_ended(ended.pid, time.time())
+
+
 def test_a_number_that_another_process_has_since_is_gone():
     place, pid, started = Process.this().rsplit(":", 2)
     assert Process(f"{place}:{pid}:{int(started) - 1}").is_gone

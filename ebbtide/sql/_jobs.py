@@ -209,17 +209,21 @@ class Jobs:
         return any(job.status is JobStatus.RUNNING for job in of_pipeline)
 
     @contextmanager
-    def alone(self, pipelines: Sequence[str]) -> Iterator[None]:
-        """Begin a job in the block, which no other session does meanwhile.
+    def alone(self, pipelines: Sequence[str], definitions: Path) -> Iterator[None]:
+        """Begin a job in the block, which no other session of the same definitions does meanwhile.
+
+        The folder itself is locked, so that a statement that is refused leaves no file.
 
         Args:
             pipelines: Names of the pipelines that the job is to run.
+            definitions: The folder of their definitions, which the block may write.
 
         Raises:
             SqlError: a job runs one of them.
         """
-        self._folder.mkdir(parents=True, exist_ok=True)
-        with (self._folder / LOCK).open("wb") as lock:
+        definitions.mkdir(parents=True, exist_ok=True)
+        lock = os.open(definitions, os.O_RDONLY)
+        try:
             fcntl.flock(lock, fcntl.LOCK_EX)
             for job in self.all():
                 shared = [name for name in job.pipelines if name in pipelines]
@@ -231,6 +235,8 @@ class Jobs:
                         next_step=f"Wait for its end, or STOP JOB '{job.id}'.",
                     )
             yield
+        finally:
+            os.close(lock)
 
     def start(
         self,

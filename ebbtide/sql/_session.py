@@ -413,7 +413,7 @@ class Executor:
         """Make pipelines of statements, and begin a job that runs them. All are checked before any is written."""
         inserts = (asked,) if isinstance(asked, ast.Insert) else asked.inserts
         jobs = self.session.jobs
-        with jobs.alone([insert.table.lower() for insert in inserts]):
+        with jobs.alone([insert.table.lower() for insert in inserts], self.session.catalog.folder):
             pipelines = self._fill(inserts)
             job = jobs.start(pipelines, by=self.session.client)
         names = ", ".join(job.pipelines)
@@ -448,7 +448,7 @@ class Executor:
     def _(self, asked: ast.RestartJob) -> Output:
         session = self.session
         ended = self._own_job(asked.job)
-        with session.jobs.alone(ended.pipelines):
+        with session.jobs.alone(ended.pipelines, session.catalog.folder):
             pipelines = [session.catalog.pipeline(name) for name in ended.pipelines]
             job = session.jobs.start(pipelines, once=not ended.repeats, by=session.client)
         names = ", ".join(job.pipelines)
