@@ -248,9 +248,9 @@ class StateFacts(Facts):
         default=None, description="Rows of the sink that remain to be adopted; null for a step that adopts none."
     )
     is_folded: bool = Field(default=False, description="The step left one version of each entry.")
-    transformed: int | None = Field(
-        default=None,
-        exclude_if=lambda value: value is None,
+    transformed: int = Field(
+        default=0,
+        exclude_if=lambda value: not value,
         description="The step up to which all entries were handed to the snapshot transformers of a function; absent without one.",
     )
     erased: str | None = Field(
@@ -258,6 +258,11 @@ class StateFacts(Facts):
         exclude_if=lambda value: value is None,
         description="Name of the file under `erasures` that lists the erased keys, whose records are refused; absent without any.",
     )
+
+    @property
+    def of_entries(self) -> dict[str, Any]:
+        """The fields that say something of the entries: what takes the entries over takes these over too."""
+        return {"pending_key_changes": self.pending_key_changes, "transformed": self.transformed}
 
 
 class StepFacts(Facts):

@@ -68,11 +68,7 @@ def _facts(stepper: Stepper, target: _Target) -> StepFacts:
     position = Span.from_stored(earlier.source.position)
     start = Span.from_stored(earlier.source.start)
     source = stepper.source_begun(position, start)
-    as_earlier = {
-        "pending_key_changes": earlier.state.pending_key_changes,
-        "transformed": earlier.state.transformed,
-    }
-    return stepper.begun_elsewhere("rewind", restores, source, earlier.frontier, as_earlier)
+    return stepper.begun_elsewhere("rewind", restores, source, earlier.frontier, earlier.state.of_entries)
 
 
 def can_go_back(stepper: Stepper, to_step: int) -> bool:

@@ -156,7 +156,7 @@ def transform(executor: Executor, plan: Plan, head: Head, facts: StepFacts, *, s
         LeaseLostError: another run committed this step first.
         StatefulFunctionError: a transformer failed.
     """
-    since = head.facts.state.transformed or 0
+    since = head.facts.state.transformed
     keys = plan.state.untransformed_keys(snapshot, since)
     if not len(keys):
         return None

@@ -18,7 +18,7 @@ from ebbtide.errors import SourceLogError
 from ebbtide.ledger import Cause, Head, Lease, NoStep, SourceFacts, StateFacts, StepFacts
 from ebbtide.model import Action as TableAction
 from ebbtide.model import BatchSummary, Decision, Frontier, Reading, Rewrite, Source, StepRecords
-from ebbtide.runtime._decide import decide, expire, transform
+from ebbtide.runtime._decide import Committed, decide, expire, transform
 from ebbtide.runtime._diagnosis import Diagnosis
 from ebbtide.runtime._fold import fold_state
 from ebbtide.runtime._kept_runs import keeping
@@ -287,9 +287,8 @@ class Stepper:
             spec=self.spec.identity,
             evolved=dict(self.plan.evolved),
             tables=self.tables.noted(),
-            pending_key_changes=self.last.state.pending_key_changes,
-            transformed=self.last.state.transformed,
             erased=self.plan.erasures.newest(self.last),
+            **self.last.state.of_entries,
         )
 
     def commit(self, facts: StepFacts, actions: Sequence[Action]) -> None:
@@ -344,11 +343,7 @@ class Stepper:
             must_commit=must_commit,
             only_awaited=only_awaited,
         )
-        if decided is None:
-            return None
-        made, facts = decided
-        self.advance_to(facts, made)
-        return facts
+        return self._advanced(decided)
 
     def transform(self, executor: Executor, facts: StepFacts) -> StepFacts | None:
         """Commit what the snapshot transformers of a function decide; return the facts as committed, None without a step. See `transform`.
@@ -358,6 +353,10 @@ class Stepper:
             StatefulFunctionError: a transformer failed.
         """
         decided = transform(executor, self.plan, self.head, facts, snapshot=self.newest())
+        return self._advanced(decided)
+
+    def _advanced(self, decided: Committed | None) -> StepFacts | None:
+        """Continue from a step if one was committed; return its facts."""
         if decided is None:
             return None
         made, facts = decided

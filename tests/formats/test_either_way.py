@@ -1,4 +1,4 @@
-"""What is decoded is what the exact path decodes, whatever stands in a record, also of columns that hold bytes."""
+"""Any record is decoded as by the exact path, also columns that hold bytes."""
 
 from __future__ import annotations
 

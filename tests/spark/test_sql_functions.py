@@ -3,6 +3,7 @@
 import sys
 
 import pytest
+from statements.answering import answers
 
 from ebbtide.errors import EbbtideError
 from ebbtide.sql import EmbeddedSession, Rights, read_environment
@@ -92,7 +93,7 @@ def catalogs(tmp_path_factory):
 def do(spark, catalogs):
     """Execute a statement of an owner; return its rows, or its message."""
     session = EmbeddedSession(catalogs, {}, start_spark=spark.newSession)
-    yield answers(session)
+    yield answers(session, 120)
     session.close()
 
 
@@ -100,19 +101,8 @@ def do(spark, catalogs):
 def ask(spark, catalogs):
     """Execute a statement of a gateway's reader."""
     session = EmbeddedSession(catalogs, {}, start_spark=spark.newSession, rights=Rights.of_gateway(writes=False))
-    yield answers(session)
+    yield answers(session, 120)
     session.close()
-
-
-def answers(session):
-    def do(text):
-        operation = session.execute(text)
-        result = operation.result(120)
-        rows = operation.page(0, 120).rows
-        operation.close()
-        return rows if result.columns else result.message
-
-    return do
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -34,7 +34,7 @@ def archive(path: Path, end: str = "!") -> Path:
 
 @pytest.fixture
 def files(tmp_path):
-    """Files of code in a folder of which no process works."""
+    """Files of code in a folder that no process works in."""
     folder = tmp_path / "code"
     folder.mkdir()
     (folder / "py_rules.py").write_text("def half(n: int) -> int:\n    return n // 2\n")

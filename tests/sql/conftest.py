@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from statements.answering import answers
 
 from ebbtide.sql import Catalog, EmbeddedSession
 
@@ -28,15 +29,21 @@ def session(catalog: Catalog):
 @pytest.fixture
 def do(session: EmbeddedSession):
     """Execute a statement; return its message, or its rows."""
+    return answers(session)
 
-    def do(text: str):
-        operation = session.execute(text)
-        result = operation.result(60)
-        rows = operation.page(0, 60).rows
-        operation.close()
-        return rows if result.columns else result.message
 
-    return do
+class Clock:
+    """A clock in seconds that a test sets."""
+
+    now_s = 1000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
 
 
 @pytest.fixture

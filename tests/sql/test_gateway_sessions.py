@@ -14,18 +14,6 @@ ANNA = Client("anna", Role.OWNER)
 BERT = Client("bert", Role.READER)
 
 
-class Clock:
-    now_s = 1000.0
-
-    def __call__(self):
-        return self.now_s
-
-
-@pytest.fixture
-def clock():
-    return Clock()
-
-
 @pytest.fixture
 def lines():
     return []

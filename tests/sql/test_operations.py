@@ -52,18 +52,6 @@ def test_token_that_is_asked_for_again_and_again_deletes_nothing():
     assert deleted == []
 
 
-class Clock:
-    now_s = 0.0
-
-    def __call__(self):
-        return self.now_s
-
-
-@pytest.fixture
-def clock():
-    return Clock()
-
-
 @pytest.fixture
 def session(tmp_path, clock):
     catalog = Catalog(str(tmp_path / "root"), tmp_path / "defs")

@@ -139,7 +139,9 @@ DEMANDS = {
         "`cleanup.timers` on heap and rocksdb, by `lastModifiedTs + TTL` as in the example",
     ),
     "ttl-timers-create": Demand(
-        "FLIP-25, first version", "With OnCreate the timer deletes the entry, whatever came since", "`cleanup.timers`"
+        "FLIP-25, first version",
+        "With OnCreate the timer deletes the entry, also if it was written since",
+        "`cleanup.timers`",
     ),
     "ttl-timers-clocks": Demand(
         "FLIP-25, first version", "Timers by event time as by processing time", "`cleanup.timers`"
@@ -252,7 +254,7 @@ DEMANDS = {
     "sum-dedup": Demand("FLIP-544", "Retraction-aware deduplication", "`ebbtide.functions:DeduplicateChangelog`"),
     "sum-primitive": Demand(
         "FLIP-544",
-        "The data structure is a primitive of its own, whose implementation can be switched",
+        "The data structure is a separate primitive, whose implementation can be switched",
         "`OrderedMultiset`",
     ),
     "sum-option": Demand(

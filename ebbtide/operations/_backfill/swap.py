@@ -240,11 +240,7 @@ def _facts(stepper: Stepper, taken: Stepper, wall_ms: int) -> StepFacts:
     frontier = last.frontier.model_copy(update={"clock": clock})
     begun = stepper.source_begun(taken.last_read, taken.source_start)
     source = begun.model_copy(update={"path": taken.source_path})
-    as_taken = {
-        "pending_key_changes": last.state.pending_key_changes,
-        "transformed": last.state.transformed,
-        "evolved": dict(taken.plan.evolved),
-    }
+    as_taken = {**last.state.of_entries, "evolved": dict(taken.plan.evolved)}
     return stepper.begun_elsewhere("swap", replaces, source, frontier, as_taken, after=taken.last_number)
 
 

@@ -27,6 +27,7 @@ from ebbtide.tables import StoredEntries
 from ebbtide.user_code import packed
 
 if TYPE_CHECKING:
+    from ebbtide.delta import Snapshot
     from ebbtide.entries import Step
     from ebbtide.ledger import StepFacts
     from ebbtide.operations._maintenance.doomed import Found as Entries
@@ -44,7 +45,8 @@ def plan_cleanup(ctx: Context, max_files: int | None) -> Report:
         return _nothing(ctx, "cleanup")
     at = _cleanup_step(plan, last, ctx.now_ms)
     doom = doom_of(plan, at, ExpiryRules.expired)
-    state = plan.state.stored(plan.state.snapshot())
+    snapshot = plan.state.snapshot()
+    state = plan.state.stored(snapshot)
     operator = packed(plan.operator)
     found, left = found_in(ctx.executor, state, operator, doom, max_files)
     deletion = planned(plan.state, state, found, doom)
@@ -72,21 +74,23 @@ def plan_cleanup(ctx: Context, max_files: int | None) -> Report:
     n_dropped = sum(dropped.values())
     kept = _entries(found.n_kept)
     if not deletion and not n_dropped:
-        return _with_handed(Report(ctx.spec.name, [f"nothing has expired; {kept}."], counts, details), plan, last)
+        return _with_handed(
+            Report(ctx.spec.name, [f"nothing has expired; {kept}."], counts, details), plan, snapshot, last
+        )
     clock = datetime.fromtimestamp(at.now_ms / 1000, UTC)
     now = clock.isoformat(timespec="seconds")
     expired = _entries(found.n_doomed)
     rows = amount(n_rows, "row")
     first = f"{expired} with {rows} to delete, expired or dropped by {now}; {kept} kept."
     report = Report(ctx.spec.name, [first], counts, details, next_step="To do it: 'ebbtide cleanup'.")
-    report = _with_handed(report, plan, last)
+    report = _with_handed(report, plan, snapshot, last)
     places = [*_of_changes(changes, losses), *_of_quarantine(dropped)]
     return with_rest(with_places(report, places), left)
 
 
-def _with_handed(report: Report, plan: Plan, last: StepFacts) -> Report:
+def _with_handed(report: Report, plan: Plan, state: Snapshot, last: StepFacts) -> Report:
     """Return a report with the number of keys whose entries snapshot transformers will get. They are not called: they are a user's code."""
-    n_keys = len(plan.state.untransformed_keys(plan.state.snapshot(), last.state.transformed or 0))
+    n_keys = len(plan.state.untransformed_keys(state, last.state.transformed))
     if not n_keys:
         return report
     line = f"Snapshot transformers get entries of {amount(n_keys, 'key')} first."
@@ -217,7 +221,8 @@ def plan_compaction(ctx: Context, max_files: int | None) -> Report:
     last = _last(plan)
     if last is None or last.state.is_folded:
         return _nothing(ctx, "compaction")
-    state = plan.state.stored(plan.state.snapshot())
+    snapshot = plan.state.snapshot()
+    state = plan.state.stored(snapshot)
     operator = packed(plan.operator)
     doom = doom_of(plan, _next_step(plan, last, last.frontier.clock), ExpiryRules.compactable)
     found = find(ctx.executor, state, operator, doom)
@@ -236,7 +241,7 @@ def plan_compaction(ctx: Context, max_files: int | None) -> Report:
     first = f"{left_out} to leave out, {kept} to keep; small files of the sink to be joined."
     details = {"job": "compaction"}
     report = Report(ctx.spec.name, [first], counts, details, next_step="To do it: 'ebbtide compact'.")
-    report = _with_handed(report, plan, last)
+    report = _with_handed(report, plan, snapshot, last)
     going = Held(n_left_out, n_files, n_bytes)
     fate = f"to be rewritten without superseded, expired and dropped rows; old files are {BY_VACUUM}"
     whole = with_places(report, [Place("state", going, fate)])

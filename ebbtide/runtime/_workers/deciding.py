@@ -112,13 +112,7 @@ class Decider:
         Args:
             keys: The keys to examine, once each.
         """
-        operator = self.operator()
-        decided = Decided()
-        for _, entries in self._groups(keys, operator):
-            result = operator.expire(entries, self.step)
-            written = self._write(result, operator)
-            decided = decided.plus(written)
-        return decided
+        return self._of_keys(keys, lambda operator, entries: operator.expire(entries, self.step))
 
     def transform(self, keys: pa.Table, since: int) -> Decided:
         """Hand entries of a function to their snapshot transformers.
@@ -127,11 +121,17 @@ class Decider:
             keys: Their keys, once each.
             since: See `StatefulOperator.untransformed`.
         """
-        operator = cast("StatefulOperator", self.operator())
+        return self._of_keys(
+            keys, lambda operator, entries: cast("StatefulOperator", operator).transform(entries, self.step, since)
+        )
+
+    def _of_keys(self, keys: pa.Table, decide: Callable[[Operator, pa.Table], Reconciled]) -> Decided:
+        """Decide the entries of some keys, each once, and write the results."""
+        operator = self.operator()
         decided = Decided()
         for _, entries in self._groups(keys, operator):
-            result = operator.transform(entries, self.step, since)
-            decided = decided.plus(self._write(result, operator))
+            written = self._write(decide(operator, entries), operator)
+            decided = decided.plus(written)
         return decided
 
     def _groups(self, rows: pa.Table, operator: Operator) -> Iterator[tuple[pa.Table, pa.Table]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
@@ -36,12 +36,8 @@ def due_keys(state: Stored, operator: Operator, step: Step, *, only_awaited: boo
     """
     # A superset: every stored version of an entry counts, and the operator then decides by the newest. Finding the newest
     # here would need all files; this reads only those whose least stamp has expired, and few of their columns.
-    found = list(_due(state, operator, step, only_awaited=only_awaited))
-    key = list(operator.key)
-    if not found:
-        return operator.schema.empty_table().select(key)
-    keys, _ = KeyIndex.distinct_keys(pa.concat_tables(found), key)
-    return keys
+    found = _due(state, operator, step, only_awaited=only_awaited)
+    return _once_each(found, operator)
 
 
 def untransformed_keys(state: Stored, operator: StatefulOperator, since: int) -> pa.Table:
@@ -52,17 +48,29 @@ def untransformed_keys(state: Stored, operator: StatefulOperator, since: int) ->
         operator: The operator of the entries.
         since: See `StatefulOperator.untransformed`.
     """
+    found = _untransformed(state, operator, since)
+    return _once_each(found, operator)
+
+
+def _once_each(found: Iterable[pa.Table], operator: Operator) -> pa.Table:
     key = list(operator.key)
-    found = [operator.schema.empty_table().select(key)]
+    tables = list(found)
+    if not tables:
+        return operator.schema.empty_table().select(key)
+    keys, _ = KeyIndex.distinct_keys(pa.concat_tables(tables), key)
+    return keys
+
+
+def _untransformed(state: Stored, operator: StatefulOperator, since: int) -> Iterator[pa.Table]:
+    """Yield the keys in each file that may hold entries of later steps."""
+    key = list(operator.key)
     for file in state.files:
         newest_step = file.greatest("_step")
         if newest_step is not None and newest_step <= since:
             continue
         rows, counts = state.scan(file, {*key, "_state", "_step", "_removed"})
         is_due = counts & operator.untransformed(rows, since) & ~flags(rows, "_removed")
-        found.append(rows.select(key).filter(pa.array(is_due)))
-    keys, _ = KeyIndex.distinct_keys(pa.concat_tables(found), key)
-    return keys
+        yield rows.select(key).filter(pa.array(is_due))
 
 
 def _due(state: Stored, operator: Operator, step: Step, *, only_awaited: bool) -> Iterator[pa.Table]:
