@@ -78,7 +78,8 @@ def _natural(value: Any, digits: int) -> int | None:
     if type(value) is int:
         return value if 0 <= value < 10**digits else None
     is_text = isinstance(value, str) and value.isascii() and value.isdigit()
-    return int(value) if is_text and len(value) <= digits else None
+    significant = value.lstrip("0") if is_text else ""  # GoldenGate writes 20 digits
+    return int(significant or "0") if is_text and len(significant) <= digits else None
 
 
 def _lsn(value: Any) -> tuple[int, ...] | None:
@@ -226,7 +227,7 @@ class PositionField:
                 columns = [pc.if_else(is_negative, None, columns[0])]
         else:
             columns = self._of_texts(scanned, cells, is_text)
-        lacks = cells.has(NULL, ABSENT)
+        lacks = cells.has(NULL, ABSENT) | is_text & (cells.start == cells.stop)
         if not lacks.any() or instead.null_count == len(instead):
             return columns
         is_lacking = pa.array(lacks)
@@ -326,7 +327,7 @@ def log_position(
 
     Args:
         fields: The fields.
-        values: Their JSON values; None if the record has none.
+        values: Their JSON values; None if the record has none. Flink CDC writes an empty text for a snapshot row.
         labels: Their names in the record, for messages.
         snapshot_ms: Time of reading of a snapshot row, epoch ms; None: it is a change.
 
@@ -337,7 +338,7 @@ def log_position(
     for field, value, label in zip(fields, values, labels, strict=True):
         if type(value) is int and field.type == "number" and 0 <= value <= Long.MAX:
             position.append(value)  # the common case, without a call
-        elif value is not None:
+        elif value is not None and not (value == "" and snapshot_ms is not None):
             position += field.read(value, label)
         else:
             position += lacking(field, snapshot_ms)

@@ -217,8 +217,10 @@ class UpsertPipeline(Pipeline):
         position_columns = tuple(column for field in positions for column in field.columns)
         if len(positions) < len(self.order_parts):
             refuse("order.sequence", list(position_columns), f"{allowed}; not both")
-        uses_short_names = bool(position_columns) and set(position_columns) <= set(SequenceColumns.LOG_POSITIONS)
-        if uses_short_names and position_columns not in LOG_SEQUENCES:
+        are_of_source = bool(positions) and all(field.path.startswith("source.") for field in positions)
+        uses_short_names = are_of_source and set(position_columns) <= set(SequenceColumns.LOG_POSITIONS)
+        is_place = position_columns == SequenceColumns.PLACE
+        if is_place or (uses_short_names and position_columns not in LOG_SEQUENCES):
             refuse("order.sequence", list(position_columns), allowed)
         hidden = [name for name in position_columns if name in self.table.columns.names]
         refuse("schema", hidden, "names that no part of order.sequence has")

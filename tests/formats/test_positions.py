@@ -14,7 +14,7 @@ from ebbtide.formats._debezium_envelope import METADATA, ORDERS
 from ebbtide.testing import MemoryPipeline
 
 ASCENDING = {
-    "number": [0, "9", 10, "11", 12.0, Decimal("7E+3"), float(2**53 - 1), 2**63 - 1],
+    "number": [0, "00000000000000000009", 10, "11", 12.0, Decimal("7E+3"), float(2**53 - 1), 2**63 - 1],
     "decimal": [0, "999", 1e3, 1001, "1002", 10**18 - 1, 10**18, str(2**64), 10**36 - 1],
     "lsn": ["00000027:00000758:0003", "00000027:00000ac0:0002", "00000028:00000000:0000", "ffffffff:ffffffff:ffff"],
     "gtid": ["3E11FA47-71CA-11E1-9E33-C80AA9429562:9", "3e11fa47:10", "0-1-270", "a:tag:1000"],
@@ -225,6 +225,20 @@ def test_positions_of_many_forms_in_one_step_are_those_that_they_are_alone(field
     stored = sorted(pipeline.state.to_pylist(), key=lambda row: row["id"])
     assert [tuple(row["_sequence"][column] for column in field.columns) for row in stored] == want
     assert [bad["_reason"] for bad in pipeline.quarantine] == ["bad_sequence"] * n_bad
+
+
+@pytest.mark.parametrize("n", [3, 400], ids=["one by one", "scanned"])
+def test_empty_text_in_a_snapshot_row_is_a_field_that_it_lacks(n):
+    # As Flink CDC writes the file of a binary log.
+    changes = [envelope("c", None, after={"id": i, "n": 1}, file="bin.000003", pos=4, row=i) for i in range(n)]
+    read = [envelope("r", None, after={"id": i, "n": 0}, file="", pos=0, row=0) for i in range(2 * n)]
+    pipeline = MemoryPipeline(
+        spec(order={"sequence": ["_file", "_pos", "_row"]}, source={"path": "in", "records": "value"})
+    )
+    pipeline.step([json.dumps(event) for event in [*changes, *read]])
+    assert {(row["id"] < n, row["n"]) for row in pipeline.rows()} == {(True, 1), (False, 0)}
+    pipeline.step([json.dumps(envelope("u", None, after={"id": 0, "n": 2}, file="", pos=5, row=0))])
+    assert [row["_reason"] for row in pipeline.quarantine] == ["bad_sequence"]
 
 
 def test_change_without_a_field_of_its_position_is_bad():
