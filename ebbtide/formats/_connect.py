@@ -14,8 +14,8 @@ Logical types that exist only in Avro keep their Avro names.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from ebbtide.formats._columns import TimeUnit
 from ebbtide.formats._encodings import read_bits, read_decimal, read_variable_decimal
-from ebbtide.formats._format import BadRecordError, Json, TimeUnits, shortened, under_new_names
+from ebbtide.formats._format import BadRecordError, DecodedChange, Json, TimeUnits, shortened, under_new_names
 from ebbtide.formats._unavailable import DEFAULT, Unavailable
 
 Fields = dict[str, Json]
@@ -371,6 +371,27 @@ def read_key(key: str | None) -> tuple[Json | None, Fields]:
     if not isinstance(row, dict):
         return None, fields
     return plain_row(row, "key", fields, DEFAULT), fields
+
+
+def with_key(change: DecodedChange, key: str, names: Sequence[str]) -> DecodedChange:
+    """Return a change whose row has the columns of its key: those that it lacks are taken from the record's key.
+
+    Args:
+        change: The change.
+        key: The record's key.
+        names: Names of the key's columns.
+    """
+    row = change.row
+    if row is None or row.keys() >= set(names):
+        return change
+    of_key, fields = read_key(key)
+    taken = {name: cell for name, cell in (of_key or {}).items() if name in names and name not in row}
+    if not taken:
+        return change
+    units = {**(time_units(fields) or {}), **(change.units or {})}
+    own = change.schema.fields if isinstance(change.schema, ConnectSchema) else {}
+    schema = schema_of(RowFields({**fields, **own})) or change.schema
+    return replace(change, row={**taken, **row}, units=units or None, schema=schema)
 
 
 def encoded_fields(fields: Fields) -> Fields:

@@ -36,6 +36,7 @@ from ebbtide.formats._record_map import (
     Word,
     event_ms_of,
     is_of_table,
+    is_resolved,
     says_deleted,
 )
 from ebbtide.formats._unavailable import DEFAULT, Unavailable
@@ -93,6 +94,8 @@ class MappedDecoder(Format):
     ) -> list[DecodedChange]:
         """See `Format.changes`."""
         value, fields = self._without_schema(value)
+        if is_resolved(value):
+            return [DecodedChange(NOT_A_ROW, None)]
         word, meaning = self._operation(value)
         if meaning == "ignore":
             return [DecodedChange(NOT_A_ROW, None, word)]
@@ -137,7 +140,7 @@ class MappedDecoder(Format):
         """Return the operation's word, and its meaning."""
         path = self.map.operation
         if path is None:
-            return None, "update"
+            return None, "delete" if self._has_only_before(value) else "update"
         word = path.value_in(value)
         # A boolean is an integer to Python, and a list is not hashable: neither is a word.
         is_word = word is None or type(word) in (str, int)
@@ -150,6 +153,13 @@ class MappedDecoder(Format):
                 allowed=", ".join(words),
             )
         return None if word is None else str(word), self._kinds[word]
+
+    def _has_only_before(self, value: Json) -> bool:
+        """Return whether a record without an operation shows a row before its change, and none after it."""
+        row, before = self.map.row, self.map.before
+        if row is None or before is None or row.value_in(value) is not None:
+            return False
+        return isinstance(before.value_in(value), dict)
 
     def _takes(self, value: Json) -> bool:
         """Return whether a change belongs to the requested table."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from ebbtide.formats._avro import AvroRecords, refuse_avro, text_of
-from ebbtide.formats._connect import SharedSchema, has_schema
+from ebbtide.formats._connect import SharedSchema, has_schema, with_key
 from ebbtide.formats._format import NOT_A_ROW, BadRecordError, DecodedChange, Json, under_new_names
 from ebbtide.formats._forms import OriginOffset
 from ebbtide.formats._parsing import (
@@ -216,6 +216,8 @@ class RecordReader:
     ) -> None:
         """Take a record's changes, but for those of kinds that are not read."""
         changes = self._settings.format.changes(value, key_text, other_key)
+        if key_text is not None:
+            changes = [with_key(change, key_text, self._settings.key) for change in changes]
         if self._settings.renamed:
             changes = [self._under_new_names(change) for change in changes]
         contents = self._contents

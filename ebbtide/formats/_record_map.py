@@ -152,6 +152,18 @@ def is_of_table(names: Sequence[Any], table: str) -> bool:
     return table in (full_name, str(names[-1]))
 
 
+def is_resolved(record: Json) -> bool:
+    """Return whether a record only says how far a changefeed of CockroachDB has come.
+
+    Example:
+        >>> is_resolved({"resolved": "1767225601000000000.0000000000"}), is_resolved({"resolved": "yes", "id": 7})
+        (True, False)
+    """
+    fields = record.get("__crdb__", record)
+    is_alone = len(record) == 1 and isinstance(fields, dict) and fields.keys() == {"resolved"}
+    return is_alone and isinstance(fields["resolved"], str)
+
+
 def says_deleted(mark: Any) -> bool | None:
     """Return whether the mark of a row says that it is deleted; None if the value is not such a mark.
 

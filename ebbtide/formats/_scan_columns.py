@@ -310,7 +310,7 @@ class ScanColumns:
         kinds = self._kinds_one_by_one(column) if is_one_by_one else typing.kinds_of(column.type)
         is_fit = is_absent | cells.has(NULL, *kinds)
         if name in settings.key:
-            is_fit &= ~is_null
+            is_fit &= ~is_null & ~cells.has(ABSENT)  # the record's key may have it
         elif not column.nullable:
             is_fit &= ~is_null | is_delete
         self._leave(~is_fit)

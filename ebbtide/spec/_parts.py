@@ -583,7 +583,7 @@ class MappedFormat(ByMap):
     )
     row: Name | None = Field(
         default=None,
-        description="Field with the row, as a dotted path: an object, or an array of objects. A delete without it has the row in `before`. Default: none; the columns are at the top level of the record.",
+        description="Field with the row, as a dotted path: an object, or an array of objects. A delete without it has the row in `before`; where no operation is named, such a record is a delete. Default: none; the columns are at the top level of the record.",
     )
     before: Name | None = Field(
         default=None,

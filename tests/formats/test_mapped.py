@@ -194,6 +194,33 @@ def test_row_that_is_no_object_is_bad(row):
         decoder(row="data.row").changes({"op": "I", "data": {"row": row}}, None)
 
 
+IMAGES = {"type": "mapped", "row": "after", "before": "before", "position": ["pos"]}
+
+
+@pytest.mark.parametrize("n", [2, 400], ids=["one by one", "scanned"])
+def test_row_that_was_and_is_not_is_deleted_where_nothing_names_the_operation(n):
+    created = [{"before": None, "after": {"id": i, "n": 0}, "pos": i} for i in range(2 * n)]
+    deleted = [{"before": {"id": i, "n": 0}, "after": None, "pos": 2 * n + i} for i in range(n)]
+    read = [*deleted, *created, {"resolved": "1767225601000000000.0000000000"}]
+    pipeline = played(IMAGES, read, "id BIGINT NOT NULL, n INT", order={"sequence": ["pos"]})
+    assert [row["id"] for row in pipeline.rows()] == list(range(n, 2 * n))
+    assert pipeline.quarantine == []
+
+
+@pytest.mark.parametrize("n", [2, 400], ids=["one by one", "scanned"])
+def test_columns_of_the_key_that_a_row_lacks_are_those_of_the_records_key(n):
+    pipeline = MemoryPipeline(
+        spec({"type": "mapped"}, "id BIGINT NOT NULL, n INT", order="upsert", source={"records": "kafka"})
+    )
+    kafka = []
+    for value in ({"n": 1}, {"id": -1, "n": 2}):  # a row's own column comes first
+        for i in range(n):
+            place = {"topic": "t", "partition": 0, "offset": len(kafka)}
+            kafka.append({**place, "key": json.dumps({"id": i}), "value": json.dumps(value)})
+    pipeline.step(list(map(json.dumps, kafka)))
+    assert sorted((row["id"], row["n"]) for row in pipeline.rows()) == [(-1, 2), *((i, 1) for i in range(n))]
+
+
 def test_delete_takes_its_row_from_before_where_it_has_none():
     assert kinds(decoder(row="new", before="old").changes({"op": "D", "new": None, "old": {"id": 1}}, None)) == [
         ("-D", {"id": 1})
