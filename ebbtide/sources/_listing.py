@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase, translate
+from itertools import pairwise
 from pathlib import Path
 
 import pyarrow.fs as pafs
@@ -31,6 +32,8 @@ PATTERNS = (
     "*.ndjson.gz",
 )
 """JSON lines, plain or gzip. Unfinished files (.tmp, .part, .crdownload) do not match."""
+_LAST_NUMBER = re.compile(r"(?P<before>.*?)(?P<number>[0-9]+)(?P<behind>[^0-9]*)", re.DOTALL)
+"""A name by its last number."""
 NAMED = 5
 """Maximum number of files that a message names."""
 WHOLE_LOOK_S = 30.0
@@ -186,6 +189,7 @@ def discover(  # noqa: PLR0913 - what is listed, what is known of it, and what i
         _refuse_moved(path, new, read, listed)
     if in_order:
         _refuse_late(path, new, read)
+        _refuse_unpadded(path, [file.name for file in new])
     files = new
     if min_age_ms:  # otherwise times are ignored: a store's clock may be ahead of ours
         newest_ms = now_ms - min_age_ms
@@ -441,6 +445,31 @@ def _refuse_late(path: str, new: Sequence[FoundFile], read: Mapping[str, int | N
             allowed="new files with greater names than those read from their folder, since order: arrival follows names",
             next_step=f"Rename it above '{newest}', or run 'ebbtide refresh' to read everything again.",
         )
+
+
+def _refuse_unpadded(path: str, names: Sequence[str]) -> None:
+    """Refuse files whose last number says another order than their names.
+
+    Names are compared with their neighbours: of names that differ in their last number only, a shorter one behind a longer one
+    has the smaller number. Numbers before it, such as a partition of Kafka, order nothing.
+
+    Args:
+        path: The folder.
+        names: The files, in the order of their names.
+    """
+    for name, following in pairwise(names):
+        if len(name) <= len(following):
+            continue
+        parts, further = _LAST_NUMBER.fullmatch(name), _LAST_NUMBER.fullmatch(following)
+        are_alike = parts and further and parts.group("before", "behind") == further.group("before", "behind")
+        if are_alike:
+            raise LateFileError.of(
+                f"In '{path}' files are numbered without leading zeros: their names say another order than their numbers. Nothing was read.",
+                got=f"{name} before {following}",
+                allowed="names in the order of their writing, since order: arrival and order: upsert follow names",
+                next_step="Rename them with leading zeros, and let the writer pad its numbers (Aiven's sinks: {{start_offset:padding=true}}); "
+                "or order by a sequence.",
+            )
 
 
 def _old_enough(new: Sequence[FoundFile], newest_ms: int, *, in_order: bool) -> list[FoundFile]:

@@ -115,6 +115,29 @@ def test_arrival_goes_by_the_names_of_each_folder_alone(tmp_path):
         names(tmp_path, read, in_order=True)
 
 
+def test_numbers_without_leading_zeros_are_refused_by_arrival_if_they_say_another_order_than_names(tmp_path):
+    for folder, files in {"a": ["9", "10"], "b": ["o-0-99.json.gz", "o-0-100.json.gz", "o-0-101.json.gz"]}.items():
+        add(tmp_path / folder, *(name if "." in name else f"{name}.json" for name in files))
+        assert len(names(tmp_path / folder)) == len(files)
+        with pytest.raises(LateFileError, match=r"leading zeros.*Got: .*1[0-9]+\.json.* before .*9\.json"):
+            names(tmp_path / folder, in_order=True)
+
+
+def test_numbers_before_the_last_one_order_nothing(tmp_path):
+    # Partitions of a topic, whose offsets are padded; a later number of other digits.
+    add(
+        tmp_path,
+        "o-10-0000.json",
+        "o-10-0007.json",
+        "o-9-0000.json",
+        "x1-22.json",
+        "x22-1.json",
+        "y09.json",
+        "y10.json",
+    )
+    assert len(names(tmp_path, in_order=True)) == 7
+
+
 def test_file_that_was_read_and_moved_below_its_folder_is_refused_where_it_would_count_twice(tmp_path):
     read = {"a/1.json": 5, "a/2.json": 5, "3.json": None}
     add(tmp_path, "a/2.json", "a/done/1.json")
