@@ -51,16 +51,23 @@ def parse_exactly(text: str | bytes) -> Json:
         detail = f"{error}; allowed: one JSON object{_way_out(error)}"
         raise BadRecordError("bad_json", detail, masked=detail) from error
     if not isinstance(value, dict):
-        detail = f"got {shortened(value)}; allowed: one JSON object"
+        way_out = _OF_ARRAY if isinstance(value, list) else ""
+        detail = f"got {shortened(value)}; allowed: one JSON object{way_out}"
         raise BadRecordError("not_an_object", detail)
     return value
 
 
+_OF_ARRAY = " a line. Next: write each object on a line of its own, without the brackets and commas of an array"
+"""The next step for an array of objects."""
+
+
 def _way_out(error: Exception) -> str:
-    """Return the next step for several objects on one line; empty for any other text."""
+    """Return the next step for several objects on one line, and for lines of an array; empty for any other text."""
     if not isinstance(error, json.JSONDecodeError):
         return ""
     rest = error.doc[error.pos :]
+    if rest.strip() == "," or error.doc.strip() in ("[", "]"):
+        return _OF_ARRAY
     if not rest.startswith("{"):
         return ""
     return " a line. Next: write a new line after each object, or nothing between them"

@@ -25,7 +25,7 @@ _MEANING_OF = {word: meaning for meaning, words in _MEANINGS.items() for word in
 _FIELDS = ("op", "operation", "change_type", "op_type", "cdc_operation", "dml_type")
 """Names that such a field has, and seldom a column: one that has a single meaning in the sample must have one of them."""
 _ROWS = ("after", "row", "data", "record", "payload", "new", "value", "document")
-_BEFORE = ("before", "old", "changes", "previous", "before_image", "old_data")
+_BEFORE = ("before", "old", "changes", "previous", "before_image", "old_data", "old_record")
 """Names that the row's field usually has, and that of the values before an update."""
 
 

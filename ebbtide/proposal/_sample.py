@@ -44,6 +44,19 @@ class Sample:
     n_not_rows: int = 0
     unread_because: str = ""
 
+    @property
+    def notes(self) -> list[str]:
+        """Return the lines that are not in the sample, for people; none if there are no such lines."""
+        if not self.n_unreadable:
+            return []
+        return [f"source: left out of the sample: {self.unreadable}"]
+
+    @property
+    def unreadable(self) -> str:
+        """The lines that cannot be read, for people."""
+        because = f" ({self.unread_because})" if self.unread_because else ""
+        return f"{amount(self.n_unreadable, 'line')} without a JSON object{because}"
+
     @classmethod
     def take(
         cls,
@@ -68,7 +81,7 @@ class Sample:
         topics: Counter[str] = Counter()
         tables: Counter[str] = Counter()
         # Topics and tables are counted before records are left out, so that an error can name those that there are.
-        for line in lines:
+        for line in filter(_has_content, lines):
             if len(sample.records) == n:
                 break
             try:
@@ -114,6 +127,11 @@ class Sample:
             self.unread_because = error.masked
 
 
+def _has_content(line: bytes) -> bool:
+    """Return whether a line is neither blank nor a tombstone, as consumers print it."""
+    return line.strip() not in (b"", b"null")
+
+
 def _is_asked(table: str, asked: str | None) -> bool:
     """Return whether an event of `schema.table` is taken, where `table` or `schema.table` is asked for."""
     _, _, bare = table.rpartition(".")
@@ -140,8 +158,7 @@ def _found(
     topics: Counter[str],
     tables: Counter[str],
 ) -> Iterator[str]:
-    because = f" ({sample.unread_because})" if sample.unread_because else ""
-    yield f"{amount(sample.n_unreadable, 'line')} without a JSON object{because}"
+    yield sample.unreadable
     if sample.n_not_rows:
         yield f"{amount(sample.n_not_rows, 'event')} of Debezium that change no row: heartbeats, transaction metadata, schema changes or messages"
     if topics:

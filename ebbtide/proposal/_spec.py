@@ -119,6 +119,7 @@ class Proposal:
         ]
         if recognised is not None and recognised.note:
             notes.append(recognised.note)
+        notes += sample.notes
         notes += order_notes(order, TTL, sample)
         return cls(attributes, tuple(notes))
 

@@ -239,7 +239,7 @@ SAYS = {
     "not_a_change": r"(payload: )?got .+; allowed: .+",
     "not_a_record": r"(value: )?got .+; allowed: .+",
     "not_a_row": r"(after|before|row): got .+; allowed: an object.*",
-    "not_an_object": r"got .+; allowed: one JSON object",
+    "not_an_object": r"got .+; allowed: one JSON object( a line\. Next: .+)?",
     "not_utf8": r"invalid start byte at byte 11; allowed: UTF-8",
     "null_event_time": r"event time: got null; allowed: a time.*",
     "null_key": r"id: got null; allowed: a value in every key column",

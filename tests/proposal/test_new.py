@@ -106,6 +106,14 @@ def test_a_column_without_one_kind_of_value_is_left_out_and_said(project):
     assert UpsertPipeline.load("pipelines/defs/t").ignored_columns == ["x"]
 
 
+def test_lines_that_are_no_objects_are_counted(project):
+    (project / "in").mkdir()
+    lines = ["[", json.dumps(flattened(id=1)) + ",", json.dumps(flattened(id=2)), "]", "", "null"]
+    (project / "in" / "1.json").write_text("\n".join(lines))
+    notes = json.loads(new("t", "--path", "in", "--key", "id", "--json").stdout)["notes"]
+    assert any("3 lines without a JSON object" in note and "without the brackets" in note for note in notes)
+
+
 @pytest.mark.parametrize(
     ("values", "options", "said"),
     [
