@@ -25,7 +25,7 @@ from ebbtide.delta._log import FOOTER, KEY_RANGE, LEAST_UNPACKED, UNPACKED, Acti
 from ebbtide.delta._partitions import Partition, folder_of, in_partitions
 from ebbtide.delta._statistics import statistics
 from ebbtide.delta._values import UnfitValuesError, fitted, repeated
-from ebbtide.errors import TableMismatchError
+from ebbtide.errors import DeltaLogError, TableMismatchError
 from ebbtide.storage import Attached, Location, ParquetFile
 
 FileId = tuple[str, str]
@@ -67,7 +67,14 @@ class DataFile:
     def stats(self) -> dict[str, Any]:
         """Its statistics; empty without any."""
         text = self.add.get("stats") or "{}"
-        stats: dict[str, Any] = json.loads(text)
+        try:
+            stats: dict[str, Any] = json.loads(text)
+        except ValueError as error:
+            raise DeltaLogError.of(
+                f"The log of a Delta table has statistics of the file '{self.path}' that are not JSON.",
+                got=error,
+                next_step="Have the table's writer compute them again (ANALYZE TABLE ... COMPUTE DELTA STATISTICS), or restore the log.",
+            ) from error
         return stats
 
     @property

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Self, TypeVar, cast
 
+from ebbtide.errors import EbbtideError
 from ebbtide.executors import EngineKind, Executor, InProcess
 from ebbtide.sessions._settings import names_cluster
 from ebbtide.storage import Location
@@ -116,7 +117,13 @@ class OnSpark(Executor):
         from ebbtide.sessions._placement import spread  # loads PySpark
 
         with self.described():
-            return list(spread(self.spark(), items, at).map(work).collect())
+            try:
+                return list(spread(self.spark(), items, at).map(work).collect())
+            except Exception as error:
+                raised = EbbtideError.within(error)
+                if raised is None:
+                    raise
+                raise raised from error
 
     @contextmanager
     def described(self) -> Iterator[None]:

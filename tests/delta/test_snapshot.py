@@ -68,6 +68,11 @@ def theirs(table):
     return sorted(pa.table(found)["id"].to_pylist())
 
 
+def test_statistics_that_are_cut_off_are_named():
+    with pytest.raises(DeltaLogError, match=r"'a\.parquet' that are not JSON"):
+        _ = DataFile({"path": "a.parquet", "size": 1, "stats": '{"numRecords": 3, "min'}).rows
+
+
 def test_no_table_is_none(tmp_path):
     assert Snapshot.read(str(tmp_path / "t")) is None
 
