@@ -12,6 +12,8 @@ from great_expectations.core.expectation_validation_result import (
     ExpectationSuiteValidationResult,
     ExpectationValidationResult,
 )
+from great_expectations.datasource.fluent.pandas_datasource import PandasDatasource
+from great_expectations.datasource.fluent.spark_datasource import SparkDatasource
 from great_expectations.expectations.metadata_types import FailureSeverity
 
 from ebbtide.checks._engines import SAMPLE_ROWS
@@ -47,11 +49,10 @@ def validate(check: str, found: Iterable[Batch], docs: Path | None, keep: int) -
     for number, batch in enumerate(found):
         name = f"{check}_{number}"
         rows = batch.rows if batch.broken is None else batch_of(batch.expectations, batch.broken)
-        whole = _source_of(context, rows).add_dataframe_asset(name).add_batch_definition_whole_dataframe("whole")
         expectations = [made(each) if isinstance(each, Expected) else each for each in batch.expectations]
         suite = gx.ExpectationSuite(name, expectations=expectations)
         context.suites.add(suite)
-        definition = gx.ValidationDefinition(name=name, data=whole, suite=suite)
+        definition = gx.ValidationDefinition(name=name, data=_definition_of(context, rows), suite=suite)
         context.validation_definitions.add(definition)
         outcome = definition.run(
             batch_parameters={"dataframe": rows},
@@ -69,16 +70,20 @@ def validate(check: str, found: Iterable[Batch], docs: Path | None, keep: int) -
     return verdict
 
 
-def _source_of(context: Any, rows: Any) -> Any:
-    """Return the data source of a batch: pandas or Spark.
+def _definition_of(context: Any, rows: Any) -> Any:
+    """Return the batch definition of whole data frames, pandas or Spark.
 
-    It is created once, since each change of a context is written as YAML.
+    All batches share it, and it is added at once with its source and asset, since each change of a context is written as YAML.
     """
     sources = context.data_sources
     kind = "pandas" if isinstance(rows, pd.DataFrame) else "spark"
-    if kind in sources.all():
-        return sources.get(kind)
-    return sources.add_pandas(kind) if kind == "pandas" else sources.add_spark(kind, persist=False)
+    if kind not in sources.all():
+        frames = {"type": "dataframe", "name": "rows", "batch_definitions": [{"name": "whole"}]}
+        if kind == "pandas":
+            sources.add_or_update_pandas(datasource=PandasDatasource(name=kind, assets=[frames]))
+        else:
+            sources.add_or_update_spark(datasource=SparkDatasource(name=kind, assets=[frames], persist=False))
+    return sources.get(kind).get_asset("rows").get_batch_definition("whole")
 
 
 def _mask(outcome: ExpectationSuiteValidationResult, shown: frozenset[str]) -> None:
