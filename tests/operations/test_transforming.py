@@ -73,7 +73,7 @@ courses = st.lists(
 
 
 @pytest.mark.demand("ttl-transformer")
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(course=courses)
 def test_each_version_of_an_entry_is_handed_over_once(tmp_path_factory, course):
     pipeline, model = LocalPipeline(tmp_path_factory.mktemp("pipeline"), **FUNCTION), Model()

@@ -82,7 +82,7 @@ passes = st.tuples(
 
 @pytest.mark.parametrize("by_event", [False, True])
 @pytest.mark.demand("ttl-callback")
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(course=st.lists(passes, max_size=12))
 def test_each_entry_is_handed_over_once_when_it_has_expired(by_event, course):
     pipeline = handing_over(BY_EVENT_TIME if by_event else BY_PROCESSING_TIME)
@@ -152,7 +152,7 @@ def test_settings_under_which_entries_would_not_be_handed_over_are_refused(ttl, 
     handing_over({"ttl": "1h", "cleanup": {"background": False, "timers": True}})
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     course=st.lists(st.tuples(st.integers(0, 60), st.integers(1, 3)), min_size=1, max_size=6), by_event=st.booleans()
 )

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 import zipfile
 from pathlib import Path
 
@@ -61,9 +62,8 @@ def test_functions_of_the_files_are_called_by_queries_and_by_jobs(tmp_path, file
     executed = sql(home, "--py-files", files, "-e", SCRIPT.format(source=source), EBBTIDE_MASTER=master)
     assert executed.returncode == 0, executed.stderr
     assert "A!,2,8" in executed.stdout
-    while "RUNNING" in sql(home, "-e", "SHOW JOBS").stdout:
-        pass
-    jobs = sql(home, "-e", "SHOW JOBS").stdout
+    while "RUNNING" in (jobs := sql(home, "-e", "SHOW JOBS").stdout):
+        time.sleep(1)
     assert "FINISHED" in jobs, jobs
     kept = sql(home, "--py-files", files, "-e", "SELECT id, v FROM kept").stdout
     assert sorted(kept.split()[1:]) == ["1,A!", "2,B!"]
