@@ -23,11 +23,8 @@ from ebbtide.checks.great_expectations.data_docs import as_shown, write_docs
 from ebbtide.checks.great_expectations.expectations import batch_of, made
 from ebbtide.checks.great_expectations.masking import masked_result
 from ebbtide.checks.great_expectations.verdict import Finding, Verdict
+from ebbtide.errors import ConfigError
 from ebbtide.redaction import MASK
-
-
-class ExpectationRaisedError(Exception):
-    """Raised when an expectation could not be evaluated: that says nothing about the data."""
 
 
 def validate(check: str, found: Iterable[Batch], docs: Path | None, keep: int) -> Verdict:
@@ -40,7 +37,7 @@ def validate(check: str, found: Iterable[Batch], docs: Path | None, keep: int) -
         keep: Sites kept there; older ones are deleted.
 
     Raises:
-        ExpectationRaisedError: an expectation could not be evaluated.
+        ConfigError: an expectation could not be evaluated.
     """
     context = gx.get_context(mode="ephemeral")
     no_progress_bars: Any = {"globally": False}  # a dict is read, despite the annotation
@@ -106,7 +103,7 @@ def _store_again(store: Any, suite: str, outcome: ExpectationSuiteValidationResu
 def _finding(result: ExpectationValidationResult) -> Finding:
     config = result.expectation_config
     if config is None:
-        raise ExpectationRaisedError(f"Great Expectations does not say which expectation this is of: {result}")
+        raise ConfigError(f"Great Expectations does not say which expectation this is of: {result}")
     _refuse_raised(config.type, result.exception_info)
     column = config.kwargs.get("column")
     severity = FailureSeverity(config.severity).value
@@ -146,4 +143,8 @@ def _refuse_raised(expectation: str, info: dict[str, Any] | None, *, shows_messa
     for found in [info] if is_flat else info.values():
         if found.get("raised_exception"):
             message = found.get("exception_message") if shows_message else MASK
-            raise ExpectationRaisedError(f"{expectation} could not be evaluated: {message}")
+            raise ConfigError.of(
+                f"{expectation} could not be evaluated: that says nothing about the rows.",
+                got=message,
+                next_step="If it is a rule of checks.expectations, correct its columns and arguments.",
+            )
