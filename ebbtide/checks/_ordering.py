@@ -26,6 +26,7 @@ _CONTRADICTIONS = pa.schema(
         ("unmatched", pa.int64()),
         ("repeated", pa.int64()),
         ("superseded_newer", pa.int64()),
+        ("created_over_rows", pa.int64()),
     ]
 )
 
@@ -165,7 +166,7 @@ def contradictions(judged: Judged) -> pa.Table:
     Returns:
         One row per step: `step`, `changes`; `unmatched`, retractions without a row (not counting expired rows);
         `repeated`, rows added to a history with an equal one; `superseded_newer`, changes that lost to a row with an
-        older event time.
+        older event time; `created_over_rows`, creates under a key that had a row.
     """
     window = judged.window
     rows = []
@@ -183,6 +184,7 @@ def contradictions(judged: Judged) -> pa.Table:
                 "unmatched": unmatched,
                 "repeated": counts.get("repeated", 0),
                 "superseded_newer": counts.get("superseded_newer", 0),
+                "created_over_rows": counts.get("created_over_rows", 0),
             }
         )
     return pa.Table.from_pylist(rows, _CONTRADICTIONS)
@@ -210,6 +212,15 @@ def repeated_additions(sql: Dialect) -> str:
 def newer_changes_that_lost(sql: Dialect) -> str:
     """Pick the steps with changes that lost, though they are newer."""
     return "superseded_newer > 0"
+
+
+@rule(
+    "expect_creates_to_meet_no_row",
+    "No row may be created under a key that has one: a delete is missing, or two rows have one key.",
+)
+def creates_over_rows(sql: Dialect) -> str:
+    """Pick the steps with creates that no delete of the row before preceded."""
+    return "created_over_rows > 0"
 
 
 def _judged_by_share(
@@ -242,7 +253,9 @@ def judge(judged: Judged) -> Iterator[Batch]:
         values = missing_values.expected("warning")
         yield judged.batch(undecided(judged), undecided_keys.expected())
         yield judged.batch(sequenced(judged), values)
-        yield from _judged_by_share(judged, contradictions(judged), "superseded_newer", newer_changes_that_lost)
+        steps = contradictions(judged)
+        yield from _judged_by_share(judged, steps, "superseded_newer", newer_changes_that_lost)
+        yield from _judged_by_share(judged, steps, "created_over_rows", creates_over_rows)
     elif spec.retracts:
         steps = contradictions(judged)
         # A retraction of an expired row that is no longer stored finds nothing: this is normal.

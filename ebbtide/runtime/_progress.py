@@ -83,6 +83,7 @@ class StepProgress:
         "redelivered",
         "superseded",
         "superseded_newer",
+        "created_over_rows",
         "conflicts",
         "below_floor",
         "unmatched",

@@ -68,6 +68,10 @@ SENTENCES: Mapping[str, tuple[str, str]] = {
         "Changes lost to rows with older event times, in 1 step",
         "Changes lost to rows with older event times, in {n} steps",
     ),
+    "expect_creates_to_meet_no_row": (
+        "Rows were created under keys that had a row, in 1 step",
+        "Rows were created under keys that had a row, in {n} steps",
+    ),
     "expect_entries_to_expire": (
         "1 entry of the state lives past its time to live",
         "{n} entries of the state live past their time to live",
@@ -130,6 +134,9 @@ WAYS_OUT: Mapping[str, str] = {
     "'ebbtide acknowledge --new-log TIME --reason TEXT' with the event time of the restart, and run again; or have its connector take a new "
     "snapshot into an empty topic or folder, and run 'ebbtide refresh'. If the changes are to lose: 'ebbtide acknowledge --reason TEXT', or raise "
     "checks.max_unapplied_rate.",
+    "expect_creates_to_meet_no_row": "Deletes were skipped or come late; or tables of one key share a topic: add what distinguishes them to the key; or "
+    "statements move rows onto each other's keys (SET id = id + 1): take order: arrival, with REPLICA IDENTITY FULL. Then run 'ebbtide refresh'. If "
+    "the rows are right: 'ebbtide acknowledge --reason TEXT', or raise checks.max_unapplied_rate.",
 }
 """Expectation to its remedy, if it differs from its check's."""
 
@@ -269,6 +276,7 @@ ROWS: Mapping[str, Callable[[Row], str]] = {
     "expect_retractions_to_find_their_rows": partial(_changes_text, "unmatched"),
     "expect_added_rows_to_be_new": partial(_changes_text, "repeated"),
     "expect_newer_changes_to_win": partial(_changes_text, "superseded_newer"),
+    "expect_creates_to_meet_no_row": partial(_changes_text, "created_over_rows"),
     "expect_quarantine_rate_to_stay_below": _bad_records_text,
     "expect_columns_to_be_known": _column_text,
     "expect_records_to_be_read": _loss_text,

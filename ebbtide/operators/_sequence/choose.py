@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ebbtide.changelog import UNKNOWN
+from ebbtide.changelog import UNKNOWN, SequenceColumns
 from ebbtide.columns import Codes, Long, Mask, equals, ints, is_set
 from ebbtide.entries import Step, last_of_group
-from ebbtide.operators._sequence.ops import OP_DELETE, OP_FINAL_DELETE
+from ebbtide.operators._sequence.ops import OP_DELETE, OP_FINAL_DELETE, OP_UPSERT
 from ebbtide.operators._sequence.places import at_one_position
 from ebbtide.operators._sequence.rank import Ranked
 from ebbtide.operators._sequence.ties import Contents, Ties, compare
@@ -239,6 +239,24 @@ def n_newer_superseded(ranked: Ranked, rows: Rows, step: Step) -> int:
     is_known = (times[lost] != UNKNOWN_TIME) & (times[winner] != UNKNOWN_TIME)
     is_newer = times[lost] > times[winner] + delay_ms
     return int((is_known & is_newer).sum())
+
+
+def n_created_over_rows(ranked: Ranked, rows: Rows) -> int:
+    """Count new creates right behind a row of their key that no delete took away.
+
+    A database creates a row only under a key that has none: a delete is missing, or late; or the rows of several tables have one
+    key; or a transaction gave a row the key of another one, before that one got its own new key. Rows of snapshots do not count:
+    the changes that they contain may follow.
+    """
+    rules = ranked.rules
+    if not rules.in_log or rules.sequence == SequenceColumns.PLACE:
+        return 0
+    n = ranked.n_entries
+    before, event = rows.order[:-1], rows.order[1:]
+    is_behind_row = (ranked.key[event] == ranked.key[before]) & (ranked.operation[before] == OP_UPSERT)
+    behind_rows = event[is_behind_row & (event >= ranked.n_stored)]
+    is_create = equals(ranked.changes, "_op", "c")
+    return int(is_create[behind_rows - n].sum())
 
 
 def _greatest(
