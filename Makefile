@@ -66,8 +66,8 @@ model: $(UV_HERE) .venv ## Walk states beside their reference, at length
 	$(RUN) pytest -q -m model -o faulthandler_timeout=0
 
 # The mutants are made in a folder of the same name; what was found there is kept, and made again where code or tests changed.
-mutants: $(UV_HERE) .venv ## Test the tests with mutants of the code (some only: ONLY=ebbtide/formats/_columns.py; then those on Spark: SPARK=1)
-	$(UV) run --frozen --group mutants python tests/$(if $(SPARK),spark_)mutants.py $(ONLY)
+mutants: $(UV_HERE) .venv ## Test the tests with mutants of the code (some only: ONLY=ebbtide/formats/_columns.py)
+	$(UV) run --frozen --group mutants python tests/mutants.py $(ONLY)
 
 # Hours, if all is to be run; what was run is noted in a folder of the same name, and not run again.
 torture: java gcc $(UV_HERE) .venv ## Kill real processes at every place, and compare the tables (for a while only: MINUTES=30); needs gcc

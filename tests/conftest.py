@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, Phase, settings
 
 pytest_plugins = ["frame.forks"]
 QUICK = (Phase.explicit, Phase.generate)  # a failure is enough, how small it is does not matter
-collect_ignore = ["mutants.py", "spark_mutants.py", "torture"]  # run by `make mutants` and `make torture` alone
+collect_ignore = ["mutants.py", "torture"]  # run by `make mutants` and `make torture` alone
 quiet = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
 settings.register_profile("fixed", derandomize=True, max_examples=15, **quiet)  # as many as kill the mutants
 settings.register_profile("search", max_examples=5000, print_blob=True, **quiet)

@@ -11,6 +11,7 @@ import gc
 import os
 import resource
 import sys
+import tomllib
 from collections import Counter
 from collections.abc import Iterable
 from importlib import import_module
@@ -28,20 +29,6 @@ from mutmut.stats import status_by_exit_code
 from mutmut.utils.file_utils import change_cwd
 from mutmut.workers import isolation
 
-PURE = (
-    "ebbtide/columns",
-    "ebbtide/changelog",
-    "ebbtide/keyed_state",
-    "ebbtide/materializer",
-    "ebbtide/entries",
-    "ebbtide/model",
-    "ebbtide/operators",
-    "ebbtide/formats",
-    "ebbtide/sources",
-)
-OF_RUNS = ("step", "publish", "decide", "belonging", "idle", "fold", "stage", "swap", "following", "batches")
-STEPS = [f"ebbtide/runtime/{name}.py" for name in OF_RUNS]
-ROOMS = (*PURE, "ebbtide/ledger", "ebbtide/delta", *STEPS, "ebbtide/tables", "ebbtide/operations", "ebbtide/checks")
 BUDGET_S = 8
 """The most that the tests of one mutant take, as measured without mutants."""
 CPU_S = 10
@@ -60,13 +47,13 @@ NOT_RUN = {255: "could not be run"}
 def nearest(function: str, tests: set[str]) -> list[str]:
     """Return the tests that a function's mutants run against, the first to run first.
 
-    The test files of `backfill_status` are `test_backfill_status.py` and `test_backfill.py`. Of a test with parameters the shortest case runs before another case of any does.
+    The test files of `_backfill_status` are `test_backfill_status.py` and `test_backfill.py`. Of a test with parameters the shortest case runs before another case of any does.
     """
     lasts = state().duration_by_test
     module = function.rpartition(".")[0].removeprefix("ebbtide.").replace(".", "/")
     folder, _, name = module.rpartition("/")
     own_folder = f"tests/{folder}/"
-    words = name.split("_")
+    words = name.lstrip("_").split("_")
     own_files = [f"{own_folder}test_{'_'.join(words[:n])}.py" for n in range(len(words), 0, -1)]
     cases: Counter[str] = Counter()
     ranked: list[tuple[bool, bool, int, float, str]] = []
@@ -148,14 +135,30 @@ def report(modules: list[str]) -> None:
     click.echo(f"all: {total.total()} mutants; {dict(total)}")
 
 
+def mutated(named: list[str]) -> list[str]:
+    """Return the modules that are meant by modules and folders, or else by `only_mutate` in pyproject.toml.
+
+    Raises:
+        SystemExit: one of them is not there.
+    """
+    patterns = named or tomllib.loads(Path("pyproject.toml").read_text())["tool"]["mutmut"]["only_mutate"]
+    found: set[str] = set()
+    for pattern in patterns:
+        places = list(Path().glob(pattern))
+        if not places:
+            sys.exit(f"No such module or folder: {pattern}")
+        for place in places:
+            found.update(map(str, place.rglob("*.py") if place.is_dir() else [place]))
+    return sorted(path for path in found if path.endswith(".py"))
+
+
 collect = mutmut.collect_or_load_stats
 
 if __name__ == "__main__":
     os.environ |= {"HYPOTHESIS_PROFILE": "mutants", "NUMBA_DISABLE_JIT": "1"}  # mutants of a loop cannot be compiled
     mutmut.collect_or_load_stats = with_nearest_tests
     isolation.PytestRunner = CollectedTests
-    folders = [Path(each) for each in sys.argv[1:] or ROOMS]
-    modules = sorted(str(path) for given in folders for path in (given.rglob("*.py") if given.is_dir() else [given]))
+    modules = mutated(sys.argv[1:])
     names = [path.removesuffix(".py").replace("/", ".") + ".x*" for path in modules]
     # Without names mutmut goes on where it was; what is named runs again.
     mutmut._run(names if sys.argv[1:] else [], max_children=1)
