@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from ebbtide.changelog import ORIGIN, RowKind, order_struct
 from ebbtide.columns import CompiledLoop, entry_table, equals
 from ebbtide.formats._avro import AvroRecords, text_of
-from ebbtide.formats._columns import InexactNumberError
-from ebbtide.formats._connect import Fields, read_key
+from ebbtide.formats._columns import InexactNumberError, TimeUnit
+from ebbtide.formats._connect import Fields, in_unit, read_key, time_units
 from ebbtide.formats._encodings import decoded
 from ebbtide.formats._format import BadRecordError, Json
 from ebbtide.formats._parsing import NULLS, envelope_origin, envelope_value, parse
@@ -248,19 +248,31 @@ def _read_key(key: bytes | None, avro: AvroRecords | None) -> Key:
     return row or {}, fields
 
 
+def _in_unit(value: Any, given: TimeUnit, wanted: TimeUnit) -> Any:
+    """Return a value of a key; a time in another unit than the spec's, as the key's schema says; None if it is none of that."""
+    if given == wanted or type(value) is not int:
+        return value
+    try:
+        return in_unit(value, given, wanted)
+    except ValueError:
+        return None
+
+
 def _key_column(settings: DecodingSettings, name: str, keys: list[Key]) -> pa.Array:
     """Return one column of some keys; null if it is missing, or does not fit."""
     type_ = settings.columns.field(name).type
     old_name = settings.renamed.get(name, name)
     encoding = settings.encodings.get(name)
+    coding = settings.coding(name)
     values = []
-    for row, _ in keys:
-        old_value = row.get(old_name)
-        values.append(row.get(name, old_value))
+    for row, fields in keys:
+        at = name if name in row else old_name
+        unit = (time_units(fields) or {}).get(at, coding.unit)
+        values.append(_in_unit(row.get(at), unit, coding.unit))
     schemas = (fields for _, fields in keys)
     plain = decoded(values, encoding, type_, schemas)
     try:
-        array, _ = settings.coding(name).convert(plain, type_)
+        array, _ = coding.convert(plain, type_)
     except InexactNumberError:
         return pa.nulls(len(keys), type_)
     return array
