@@ -74,6 +74,11 @@ def decide(
         work = replace(work, drafts=Location(plan.at("staged")) / str(facts.step))
     linked = _linked(plan, staged, snapshot)
     shares = _shares(executor, staged, linked)
+    # In the same commit as the decision, so that no crash lets a file be read twice, or never.
+    notes = plan.state.noted_files(parts, facts.step) if parts else None
+    is_alone = len(shares) == 1 and work.drafts is None
+    if is_alone:
+        work = replace(work, notes=notes)
     deciding = DecideShare(
         work,
         plan.operator.changes,
@@ -97,7 +102,9 @@ def decide(
         )
     is_pending = decided.metrics.get(PENDING, 0) > 0
     facts = facts.with_state({PENDING: is_pending})
-    return _commit(plan, head, decided, facts, snapshot, parts)
+    if notes is not None and not is_alone:
+        decided = decided.plus(Decided([plan.state.add_rows(notes, data_change=True)]))
+    return _commit(plan, head, decided, facts, snapshot)
 
 
 def selected_changes(executor: Executor, plan: Plan, staged: Staged, folder: str) -> Staged:
@@ -143,7 +150,7 @@ def expire(
     decided = _by_key(executor, work.expire, keys)
     if not (must_commit or decided.n_entries):
         return None
-    return _commit(plan, head, decided, facts, snapshot, [])
+    return _commit(plan, head, decided, facts, snapshot)
 
 
 def transform(executor: Executor, plan: Plan, head: Head, facts: StepFacts, *, snapshot: Snapshot) -> Committed | None:
@@ -163,7 +170,7 @@ def transform(executor: Executor, plan: Plan, head: Head, facts: StepFacts, *, s
     work = _work(plan, head, facts, snapshot)
     decided = _by_key(executor, partial(work.transform, since=since), keys)
     # Also if all entries are kept: each is handed over once.
-    return _commit(plan, head, decided, facts.with_state({"transformed": facts.step}), snapshot, [])
+    return _commit(plan, head, decided, facts.with_state({"transformed": facts.step}), snapshot)
 
 
 def _by_key(executor: Executor, decide: Callable[[pa.Table], Decided], keys: pa.Table) -> Decided:
@@ -220,9 +227,7 @@ def _shares(executor: Executor, staged: Staged, linked: pa.Table | None) -> list
     return shares
 
 
-def _commit(
-    plan: Plan, head: Head, decided: Decided, facts: StepFacts, snapshot: Snapshot, parts: Sequence[Part]
-) -> Committed:
+def _commit(plan: Plan, head: Head, decided: Decided, facts: StepFacts, snapshot: Snapshot) -> Committed:
     """Commit what tasks have decided: from here on the step is made, and all else follows from the commit."""
     counts = {name: count for name, count in decided.metrics.items() if count}
     if facts.read.erased:
@@ -233,12 +238,7 @@ def _commit(
     tables = {**own, **facts.decision.tables}
     decision = facts.decision.model_copy(update={"counts": counts, "tables": tables})
     facts = to_commit(plan, head.facts, facts.with_decision(decision))
-    adds = list(decided.adds)
-    if parts:
-        # In the same commit as the decision, so that no crash lets a file be read twice, or never.
-        noted = plan.state.note_file(parts, facts.step)
-        adds.append(noted)
-    made = plan.state.perform(adds, facts, snapshot)
+    made = plan.state.perform(decided.adds, facts, snapshot)
     return made, facts
 
 

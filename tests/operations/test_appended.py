@@ -22,6 +22,7 @@ APPENDED = ("changelog", "quarantine")
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory):
     with limits():
+        set_limits(width=4)  # the state's files of four steps are joined: no version that is needed names them
         pipeline = LocalPipeline(tmp_path_factory.mktemp("appended"), **EVERY)
         pipeline.read(up(1, 1, "+I"), "{")
         pipeline.read(up(2, 2, "+I"))

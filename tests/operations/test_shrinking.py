@@ -13,7 +13,7 @@ from ebbtide.delta import _vectors as vectors
 from ebbtide.operations import maintain
 from ebbtide.tables import _joining as joining
 
-STEPS_OF_RUNS = (4,) * 4
+STEPS_OF_RUNS = (8, 4, 4, 4)
 LIVES_FOR = 8
 """Steps that a row lives for: the clock goes on by `BATCH_MS` a step."""
 FIELDS = {

@@ -317,7 +317,8 @@ def test_state_that_others_change_before_its_first_step_is_refused_with_the_way_
     pipeline.plan.state.create()
     with pipeline.stepper() as stepper:
         empty = stepper.newest()
-        row = pipeline.plan.state.note_file([("0000.jsonl", 1)], step=1)
+        state = pipeline.plan.state
+        row = state.add_rows(state.noted_files([("0000.jsonl", 1)], step=1), data_change=True)
         Writer().commit(empty, [row], {"operation": "WRITE"})
         facts = stepper.facts(Cause(what="cleanup"))
         with pytest.raises(TableMismatchError) as raised:

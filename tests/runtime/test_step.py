@@ -166,6 +166,7 @@ def test_clock_that_jumps_is_held_back_and_that_is_told(make):
 
 
 def test_staged_files_go_with_the_step_and_with_a_step_that_fails(make, monkeypatch):
+    set_limits(flush_bytes=1)  # else few changes stay in memory
     pipeline = make()
     seen = []
 
@@ -184,6 +185,26 @@ def test_staged_files_go_with_the_step_and_with_a_step_that_fails(make, monkeypa
         pipeline.run()
     assert not (pipeline.home / "staged").exists()
     assert pipeline.last.step == 1
+
+
+@pytest.mark.parametrize(("rows_in_driver", "n_files"), [(100, 1), (0, 2)], ids=["one task", "several"])
+def test_source_files_are_noted_behind_the_entries_of_the_only_task(make, rows_in_driver, n_files):
+    set_limits(rows_in_driver=rows_in_driver)
+    pipeline = make()
+    pipeline.read(up(1, 1), up(2, 1))
+    state = pipeline.plan.state
+    files = list(state.snapshot().files.values())
+    assert len({file.path.partition("-")[0] for file in files}) == n_files
+    assert state.files(files) == {"0000.jsonl": (pipeline.source / "0000.jsonl").stat().st_size}
+    assert (state.entry_rows(files), len(state.stored_in(files).read())) == (2, 2)
+
+
+def test_source_file_without_a_change_is_noted(make):
+    pipeline = make()
+    pipeline.read("{")
+    [file] = pipeline.plan.state.snapshot().files.values()
+    assert list(pipeline.plan.state.files([file])) == ["0000.jsonl"]
+    assert pipeline.plan.state.entry_rows([file]) == 0
 
 
 def test_failure_of_a_step_is_told_though_what_was_staged_cannot_be_deleted(make, monkeypatch):

@@ -84,14 +84,14 @@ def expected(number):
     return {key: number if key < CHANGED else 0 for key in range(KEYS)}
 
 
-def test_small_step_makes_seventeen_requests_at_most_and_a_look_one(proxy, root):
+def test_small_step_makes_sixteen_requests_at_most_and_a_look_one(proxy, root):
     parts = follow(proxy, spec_in(root), root, steps_in(proxy, root))
     steps = [part for part in parts if part.name == "step"]
     looks = [part for part in parts if "look" in part.name]
     # With the look that finds its file, and the one that follows it.
-    assert [part.count() <= 17 + 1 for part in steps] == [True] * STEPS, [part.served for part in steps]
+    assert [part.count() <= 16 + 1 for part in steps] == [True] * STEPS, [part.served for part in steps]
     # A data file of the sink that loses all rows gets no vector.
-    assert [part.count("PUT") for part in steps] == [7, 6, 6]
+    assert [part.count("PUT") for part in steps] == [6, 5, 5]
     assert [part.count("LIST") for part in steps] == [2] * STEPS
     assert [part.count() for part in looks] == [1] * len(looks), [part.served for part in looks]
     assert rows_of(root) == expected(STEPS)
@@ -117,18 +117,18 @@ def test_files_of_a_commit_are_put_at_once_and_the_looks_before_it_beside_them(p
     ebbtide.run(ebbtide.InProcess(), spec_in(root), root)
     put_changes(root, 1)
     home = f"{root.removeprefix('s3:/')}/p"
-    # Of the state: two files, the commits before and after the new one, and the lease, of which two turns are read. Of the sink: rows,
+    # Of the state: its file, the commits before and after the new one, and the lease, of which two turns are read. Of the sink: rows,
     # vectors, change feed, and the two commits. If one of a group came after the answer to another, all would wait forever.
-    state = [f"PUT {home}/state/part-", f"PUT {home}/state/notes-", f"HEAD {home}/state/_delta_log"]
+    state = [f"PUT {home}/state/part-", f"HEAD {home}/state/_delta_log"]
     sink = [f"PUT {home}/sink/{name}" for name in ("part-", "deletion_vector_", "_change_data")]
-    meeting = Meeting((4, state), (5, [*sink, f"HEAD {home}/sink/_delta_log"]))
+    meeting = Meeting((3, state), (5, [*sink, f"HEAD {home}/sink/_delta_log"]))
     with proxy.failing(meeting):
         ebbtide.run(ebbtide.InProcess(), spec_in(root), root)
     assert rows_of(root) == expected(1)
 
 
 SOME_FILES = [
-    "state/notes-",
+    "state/part-",
     *(pytest.param(name, marks=pytest.mark.grid) for name in ("sink/part-", "sink/deletion_vector_")),
 ]
 

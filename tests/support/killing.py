@@ -52,7 +52,7 @@ PLACES: dict[str, Place] = {
     "the records are staged": ("ebbtide.runtime._reading", "stage", "after", 2),
     "the bad records are written": (QUARANTINE, "write", "after", 2),
     "the entries are written": ("ebbtide.runtime._decide", "_commit", "before", 2),
-    "the files are noted": (STATE, "note_file", "after", 2),
+    "the files are noted": (STATE, "noted_files", "after", 2),
     "the state is not committed": (STATE, "perform", "before", 2),
     "the state is committed": (STATE, "perform", "after", 2),
     "the sink's rows are written": ("ebbtide.tables._pieces:TableFiles", "write", "after", 2),

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from ebbtide.amounts import amount
-from ebbtide.delta import DataFile, Snapshot
+from ebbtide.delta import Snapshot
 from ebbtide.operations._maintenance.doomed import Found, find
 from ebbtide.operations._operation import Context, Report
 from ebbtide.operations._stepping import has_state, stepping
 from ebbtide.runtime import Phase, Plan, Stepper
 from ebbtide.storage import Location
-from ebbtide.tables import EntryKind
 from ebbtide.user_code import packed
 
 if TYPE_CHECKING:
@@ -113,7 +112,7 @@ def maintained(
             entries_deleted=counted.n_doomed,
             entries_transformed=handed.get("transformed", 0),
             entries_filtered=handed.get("filtered", 0),
-            rows_removed=entry_rows(before.files.values()) - entry_rows(after.files.values()),
+            rows_removed=plan.state.entry_rows(before.files.values()) - plan.state.entry_rows(after.files.values()),
             files_before=len(before.files),
             files_after=len(after.files),
             bytes_before=_bytes(before),
@@ -183,16 +182,6 @@ def _report(pipeline: str, job: str, step: int | None = None, **measured: int | 
             parts.append(f"{records} dropped by {limit}")
     done = ", ".join(parts)
     return Report(pipeline, [f"{job}, step {step}: {done}."], counts, details, step)
-
-
-def entry_rows(files: Iterable[DataFile]) -> int:
-    """Count the rows of entries in data files of a state by their statistics, without other rows."""
-    n_rows = 0
-    for file in files:
-        has_entries = file.greatest("_entry") in (EntryKind.ROW, None)
-        if has_entries:
-            n_rows += file.live_rows or 0
-    return n_rows
 
 
 def _bytes(state: Snapshot) -> int:

@@ -14,7 +14,7 @@ from ebbtide.operations._maintenance.cleanup import doom_of, found_in, present_c
 from ebbtide.operations._maintenance.deletion import Deletion, planned
 from ebbtide.operations._maintenance.doomed import find
 from ebbtide.operations._maintenance.judging import judge_rows
-from ebbtide.operations._maintenance.measuring import entry_rows, with_rest
+from ebbtide.operations._maintenance.measuring import with_rest
 from ebbtide.operations._maintenance.merging import to_merge
 from ebbtide.operations._maintenance.vacuum import leaves, unneeded
 from ebbtide.operations._operation import Context, Report
@@ -228,7 +228,7 @@ def plan_compaction(ctx: Context, max_files: int | None) -> Report:
     found = find(ctx.executor, state, operator, doom)
     n_files = len(state.files)
     n_bytes = _bytes(state.files)
-    n_left_out = entry_rows(state.files) - found.n_kept
+    n_left_out = plan.state.entry_rows(state.files) - found.n_kept
     counts = {
         "expired": found.n_doomed,
         "entries": found.n_kept,

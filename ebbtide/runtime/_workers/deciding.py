@@ -51,6 +51,7 @@ class Decider:
         sink: The sink's rows, if they replace entries that have expired; else None.
         group_bytes: Approximate bytes that are decided together, in whole keys; None: all.
         drafts: Folder of entries whose rows a transform still has to select; None: entries go to the state table.
+        notes: Notes that the first file takes along: a commit syncs each file. Default: none.
     """
 
     operator: Callable[[], Operator]
@@ -60,6 +61,7 @@ class Decider:
     sink: Stored | None = None
     group_bytes: int | None = None
     drafts: str | None = None
+    notes: pa.Table | None = None
 
     def decide(
         self,
@@ -91,6 +93,7 @@ class Decider:
             # One group: a linked key may need a value from any of them.
             all_in_one = (changes, entries)
             groups = iter([all_in_one])
+        notes = self.notes
         for group, entries in groups:
             own_changes, tombstones = doubts_apart(group)
             result = operator.apply(own_changes, entries, self.step)
@@ -101,9 +104,12 @@ class Decider:
                 key=operator.key,
                 entry_key=operator.entry_key,
             )
-            written = self._write(result, operator)
+            written = self._write(result, operator, notes)
+            notes = None
             counted = Decided(metrics=lone)
             decided = decided.plus(written).plus(counted)
+        if notes is not None:
+            decided = decided.plus(Decided(self.writer.write(notes.slice(0, 0), operator.key, notes=notes)))
         return decided
 
     def expire(self, keys: pa.Table) -> Decided:
@@ -189,8 +195,8 @@ class Decider:
             tables.append(entries)
         return pa.concat_tables(tables)
 
-    def _write(self, result: Reconciled, operator: Operator) -> Decided:
-        """Write a result as a file of the state table, or as a draft of one."""
+    def _write(self, result: Reconciled, operator: Operator, notes: pa.Table | None = None) -> Decided:
+        """Write a result, and notes, as a file of the state table; or a result alone as a draft of one."""
         metrics = dict(result.metrics)
         if self.drafts is not None:
             drafts = draft(self.drafts, result.entries)
@@ -203,7 +209,7 @@ class Decider:
         # In the order of hashes: a range of hashes is then a range of the file, even without a local copy.
         in_order, _, _ = KeyIndex.in_hash_order(result.entries, operator.key)
         tables.append(self.writer.entry_rows(in_order))
-        adds = self.writer.write(pa.concat_tables(tables), operator.key)
+        adds = self.writer.write(pa.concat_tables(tables), operator.key, notes=notes)
         n_entries = len(result.entries)
         return Decided(adds, metrics, n_entries)
 

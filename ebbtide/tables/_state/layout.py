@@ -36,6 +36,8 @@ class EntryKind(StrEnum):
 
 BASE = {"ebbtide": "base"}
 """The tag of files from a fold of the whole state: among them no entry has two versions."""
+NOTES = "ebbtideNotes"
+"""The tag of a file of entries with the number of notes on source files behind them."""
 OLDEST_FORMAT = 2
 """The oldest format of a state whose rows are read."""
 DOMAIN = "ebbtide"
@@ -135,6 +137,12 @@ def has_only(file: DataFile, name: str, value: str) -> bool:
     is_never_null: bool = nulls.get(name) == 0
     bounds = (file.least(name), file.greatest(name))
     return is_never_null and bounds == (value, value)
+
+
+def n_entries(file: DataFile) -> int:
+    """Return how many rows of a data file are entries, all their versions, by its statistics; of a file without entries 0."""
+    has_entries = file.greatest("_entry") in (EntryKind.ROW, None)
+    return (file.live_rows or 0) - int(file.tags.get(NOTES, 0)) if has_entries else 0
 
 
 def is_base(file: DataFile) -> bool:

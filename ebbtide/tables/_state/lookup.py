@@ -107,7 +107,7 @@ class Stored:
         Args:
             copies: See `copies`.
         """
-        if not part.meets(*copies.range_of(file)):
+        if not self.may_have_rows(file) or not part.meets(*copies.range_of(file)):
             return self.columns.empty_table()
         index = copies.index_of(file)
         own = part.rows_of(index)
@@ -155,6 +155,8 @@ class Stored:
         copies.only(self.files)
         found = []
         for file in self.files:
+            if not self.may_have_rows(file):
+                continue  # of notes alone
             own = copies.range_of(file).rows_of(hashes)
             if own.start == own.stop or (bounds is not None and not bounds.may_hold(file).any()):
                 continue

@@ -82,12 +82,8 @@ class StateNotes:
             self.path, f"notes-{uuid.uuid4()}.parquet", rows, bounded=self.bounded, data_change=data_change
         )
 
-    def note_file(
-        self,
-        files: Iterable[tuple[str, int | None]],
-        step: int,
-    ) -> Action:
-        """Note the source files that a step read.
+    def noted_files(self, files: Iterable[tuple[str, int | None]], step: int) -> pa.Table:
+        """Return the notes on the source files that a step read, as rows of the table.
 
         Args:
             files: Name and bytes of each.
@@ -101,5 +97,4 @@ class StateNotes:
             "_note": notes,
             "_step": [step] * n_notes,
         }
-        rows = entry_table(self.schema, columns, n_notes)
-        return self.add_rows(rows, data_change=True)
+        return entry_table(self.schema, columns, n_notes)

@@ -71,7 +71,7 @@ class StoredEntries:
         n_pieces = quotient(self.state.n_rows // part.of, ROWS_IN_PIECE)
         try:
             for file in self.state.files:  # a copy that is missing is made now, of the whole file: before rows are held
-                if part.meets(*copies.range_of(file)):
+                if self.state.may_have_rows(file) and part.meets(*copies.range_of(file)):
                     copies.index_of(file).rows.prepare()
             pa.default_memory_pool().release_unused()
             for piece in part.pieces(n_pieces):

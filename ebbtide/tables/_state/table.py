@@ -31,7 +31,15 @@ from ebbtide.tables._bounded import statistics_property
 from ebbtide.tables._state.change_set import StepChanges
 from ebbtide.tables._state.due import due_keys, may_hold_expired, untransformed_keys
 from ebbtide.tables._state.foreign_changes import foreign_change
-from ebbtide.tables._state.layout import DOMAIN, OLDEST_FORMAT, EntryKind, files_and_steps, is_base, newest_step
+from ebbtide.tables._state.layout import (
+    DOMAIN,
+    OLDEST_FORMAT,
+    EntryKind,
+    files_and_steps,
+    is_base,
+    n_entries,
+    newest_step,
+)
 from ebbtide.tables._state.lookup import Stored
 from ebbtide.tables._state.notes import StateNotes
 from ebbtide.tables._state.rewriting import files_to_fold
@@ -256,6 +264,11 @@ class StateTable(StateNotes):
             name = "changed, shows no rows" if self.operator.has_named_states else "changed"
             step = facts.step
         return Fault.of("state", name, location=self.path, change=changed_by, version=versions[-1], step=step)
+
+    @staticmethod
+    def entry_rows(files: Iterable[DataFile]) -> int:
+        """Count the rows of entries in data files by their statistics, without other rows."""
+        return sum(map(n_entries, files))
 
     def emptied(self, snapshot: Snapshot) -> list[Action]:
         """Return the actions that leave a version without rows, with this spec's columns and properties."""

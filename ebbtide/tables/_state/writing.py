@@ -10,7 +10,7 @@ from pyroaring import BitMap64
 
 from ebbtide.columns import entry_table
 from ebbtide.delta import Action, DataFile, write_files
-from ebbtide.tables._state.layout import EntryKind, columns_by_name
+from ebbtide.tables._state.layout import NOTES, EntryKind, columns_by_name
 from ebbtide.tables._state.lookup import Stored
 
 
@@ -59,6 +59,7 @@ class StateWriter:
         data_change: bool = True,
         rows_per_file: int | None = None,
         tags: Mapping[str, str] | None = None,
+        notes: pa.Table | None = None,
     ) -> list[Action]:
         """Write rows as data files, in their order; return the actions that add them, none without rows.
 
@@ -68,7 +69,11 @@ class StateWriter:
             data_change: The rows are new, or change.
             rows_per_file: The most rows of a file. Default: one file.
             tags: Tags of the files. Default: none.
+            notes: Further rows, notes on source files; with these all rows are in one file. Default: none.
         """
+        if notes is not None:
+            rows = pa.concat_tables([rows, notes])
+            tags = {**(tags or {}), NOTES: str(len(notes))}
         # Indexed from memory: the next step looks keys up in a file without reading it back.
         copies = self.stored.copies(key)
         return write_files(

@@ -32,6 +32,7 @@ def test_noted_source_files_are_found_in_each_form(state):
     note = json.dumps({"name": "ü.jsonl", "size": 7})
     add_rows(state, _entry=["file", "row"], _note=[note, None])
     snapshot = Snapshot.read(state.path)
-    PUTS.commit_version(state.path, snapshot.version + 1, [state.note_file([("b", 3)], 5)], {"operation": "WRITE"})
+    noted = state.add_rows(state.noted_files([("b", 3)], 5), data_change=True)
+    PUTS.commit_version(state.path, snapshot.version + 1, [noted], {"operation": "WRITE"})
     files = Snapshot.read(state.path).files.values()
     assert state.files(files) == {"old.jsonl": None, "ü.jsonl": 7, "b": 3}
