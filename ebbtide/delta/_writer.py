@@ -271,7 +271,12 @@ class Writer:
 
 def _to_sync(table: str, actions: Iterable[Action], *, is_new: bool) -> list[str]:
     """Return what has to be on disk before a commit with some actions; arguments as `Writer.sync_files`."""
-    return Location(table).with_folders(named_files(table, actions), is_new=is_new)
+    actions = list(actions)
+    # A file that only gets another vector was named by an earlier commit: this one removes it with the older vector, and adds it again.
+    known = {action["remove"]["path"] for action in actions if "remove" in action}
+    known_files = {Log(table).location_of(path) for path in known}
+    new_files = [file for file in named_files(table, actions) if file not in known_files]
+    return Location(table).with_folders(new_files, is_new=is_new)
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""Throw-away roots: with `EBBTIDE_FSYNC=off` nothing is synced, and after another start of the machine they are refused."""
+"""Syncs of a small step; and throw-away roots: with `EBBTIDE_FSYNC=off` nothing is synced, and after another start of the machine they are refused."""
 
 import logging
 import os
@@ -30,6 +30,18 @@ def synced(monkeypatch):
 def off(shell):
     shell.export(EBBTIDE_FSYNC="off")
     settling._warn.cache_clear()
+
+
+def test_small_step_syncs_of_each_table_a_file_its_folder_and_a_commit(make, synced):
+    pipeline = make()
+    for number in range(3):
+        pipeline.put(up(number, 1))
+    marks = []
+    pipeline.run(on_progress=lambda _: marks.append(len(synced)))
+    step = [Path(path).relative_to(pipeline.home) for path in synced[marks[-2] : marks[-1]]]
+    of_table = [("", ""), ("", ".parquet"), ("_delta_log", ""), ("_delta_log", ".tmp")]
+    found = [(path.parts[0], "_delta_log" if "_delta_log" in path.parts else "", path.suffix) for path in step]
+    assert sorted(found) == [(table, *what) for table in ("sink", "state") for what in of_table]
 
 
 def test_nothing_but_the_mark_is_synced(make, synced, off, caplog):
