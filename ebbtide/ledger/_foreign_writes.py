@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any, Self
 
 from ebbtide.amounts import amount, named
@@ -17,6 +17,7 @@ from ebbtide.delta import Action, Commit, Log, Snapshot
 from ebbtide.errors import DeltaLogError, HistoryGoneError
 from ebbtide.faults import Fault
 from ebbtide.ledger._facts import Looked, StepFacts
+from ebbtide.storage import Location
 
 MOST_COMMITS = 200
 """The most commits of each table that a run or `status` reads, the newest ones; the check `foreign_writes` reads all."""
@@ -133,16 +134,15 @@ class ForeignWrites:
             sink: Location of the sink; None for a sink without a Delta log.
             before: The earlier scan of each table; empty without one.
         """
-        state_log = Log(state).look()
-        if not state_log.last_step():
+        state_known = _still_true(state, before.get("state"))
+        if state_known.version < 0 and not Log(state).last_step():
             return cls()
-        state_before = before.get("state")
-        of_state, state_looked = _look_at(pipeline, "state", state_log, state_before)
+        of_state, state_looked = _look_at(pipeline, "state", state, state_known)
         if sink is None:
             return cls(tuple(of_state), {"state": state_looked})
         accepted = _accepted_sink_version(state, state_looked.window_end)
-        sink_before = before.get("sink")
-        of_sink, sink_looked = _look_at(pipeline, "sink", Log(sink), sink_before, accepted)
+        sink_known = _still_true(sink, before.get("sink"))
+        of_sink, sink_looked = _look_at(pipeline, "sink", sink, sink_known, accepted)
         looked = {"state": state_looked, "sink": sink_looked}
         return cls((*of_sink, *of_state), looked)
 
@@ -192,20 +192,18 @@ def _is_own(pipeline: str, commit: Commit) -> bool:
 
 
 def _look_at(
-    pipeline: str, table: str, log: Log, before: Looked | None, accepted: int = 0
+    pipeline: str, table: str, location: str, known: Looked, accepted: int = 0
 ) -> tuple[list[DataCommit], Looked]:
     """Return the foreign writes to a table since the last step that ends windows, the oldest first, and the scan to note.
 
     Args:
         pipeline: Name of the pipeline.
         table: `sink` or `state`.
-        log: The table's log.
-        before: The earlier scan; None without one.
+        location: Its location.
+        known: The earlier scan, see `_still_true`.
         accepted: Version up to which a step has accepted all commits.
     """
-    location = log.table
-    newest_first = list(islice(log.newest_first(), MOST_COMMITS))
-    known = _still_true(location, before)
+    newest_first = _newest_first(Log(location), known)
     looked_at = max(known.version, accepted)
     window_end = known.window_end
     found: list[DataCommit] = []
@@ -244,6 +242,17 @@ def _look_at(
         checksum = Log(location).checksum(newest)
     foreign = tuple(write.version for write in found)
     return found, Looked(version=newest, checksum=checksum, window_end=window_end, foreign=foreign)
+
+
+def _newest_first(log: Log, known: Looked) -> list[int]:
+    """Return the newest versions of a log, at most `MOST_COMMITS`, or those since an earlier scan and its own."""
+    # A log loses its oldest commits first: behind one that is there none is missing. On a disk a few files are asked for faster than all are listed.
+    if known.version >= 0 and Location(log.table).is_local:
+        behind = range(known.version + 1, known.version + 1 + MOST_COMMITS)
+        later = list(takewhile(lambda version: log.commit_file(version).is_file(), behind))
+        if len(later) < MOST_COMMITS:
+            return [*reversed(later), known.version]
+    return list(islice(log.newest_first(), MOST_COMMITS))
 
 
 def _still_true(location: str, before: Looked | None) -> Looked:
