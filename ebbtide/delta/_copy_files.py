@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.fs as pafs
 from numpy.typing import NDArray
 
 from ebbtide.storage import Location
@@ -32,9 +33,12 @@ WRITTEN_NS = 10**18
 """Time of modification of a copy that was not written to since it was made, ns: a whole second, which every file system keeps."""
 GENERATION = "generation"
 """End of the name of the file that names the generation of a table's copies."""
+BUFFER_BYTES = 2**20
+"""Bytes that are written at a time: Arrow makes a call for each column, and one for what fills it up."""
 DASHES_BEFORE = 1
 """Dashes in the name of a copy of an earlier release, which names no table."""
 Numbers = NDArray[np.int64]
+_LOCAL = pafs.LocalFileSystem()
 
 
 class ChangedCopyError(OSError):
@@ -116,7 +120,7 @@ def write(path: Path, rows: pa.Table) -> None:
     """
     in_one = rows.combine_chunks()
     with (
-        pa.OSFile(str(path), "wb") as file,
+        _LOCAL.open_output_stream(str(path), buffer_size=BUFFER_BYTES) as file,
         pa.ipc.new_file(file, rows.schema) as writer,
     ):
         writer.write_table(in_one)
@@ -139,6 +143,7 @@ class Copy:
 
     Attributes:
         path: Its path.
+        n_bytes: Its bytes.
         rows: The rows, and `HASH` and `POSITION`.
 
     Raises:
@@ -153,6 +158,7 @@ class Copy:
             raise ChangedCopyError(str(path))
         with pa.memory_map(str(path)) as mapped:
             content = mapped.read_buffer()
+        self.n_bytes: int = content.size
         reader = pa.ipc.open_file(content)
         self.rows: pa.Table = reader.read_all()
 

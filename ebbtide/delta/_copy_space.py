@@ -174,20 +174,27 @@ class Space:
         unique = uuid.uuid4().hex
         unfinished = path.with_name(f"{path.name}.{unique}.tmp")
         try:
-            Location(self.folder).make_private()
-            if not Location(self.folder).is_ours():
+            if not self._is_ours():
                 return None  # another user could read the rows
             copy_files.write(unfinished, stored)
             # A rename within the folder is atomic: another process sees the whole copy or none.
             unfinished.replace(path)
             copy = Copy(path)
-            n_bytes = path.stat().st_size
         except OSError:
             with contextlib.suppress(OSError):
                 unfinished.unlink()
             return None
-        self._written(n_bytes)
+        self._written(copy.n_bytes)
         return copy
+
+    def _is_ours(self) -> bool:
+        """Make the folder if it is not there; return whether this user alone can write to it."""
+        folder = Location(self.folder)
+        try:
+            return folder.is_ours()
+        except FileNotFoundError:
+            folder.make_private()
+            return folder.is_ours()
 
     def delete(self, stem: str) -> None:
         """Delete the copies of a data file."""

@@ -282,15 +282,14 @@ class DataFile:
         rows = rows.select([column for column in rows.column_names if column.lower() not in of_partition])
         bounded = [column for column in bounded if column.lower() not in of_partition]
         # The log has the footer's checksum and the size: a file that is replaced is detected.
-        file = ParquetFile(location)
-        file.write(rows, row_group_size=ROW_GROUP, attached=attached)
-        tags = {FOOTER: file.footer_checksum()}
+        written = ParquetFile(location).write(rows, row_group_size=ROW_GROUP, attached=attached)
+        tags = {FOOTER: written.footer}
         if rows.nbytes >= LEAST_UNPACKED:
             tags[UNPACKED] = str(rows.nbytes)
         add: Action = {
             "path": encoded(name),
             "partitionValues": partition,
-            "size": location.size(),
+            "size": written.size,
             "modificationTime": now_ms(),
             "dataChange": data_change,
             "stats": statistics(rows, bounded),

@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import json
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -39,6 +40,8 @@ FORMAT = "6"
 """Part of each copy's name; copies of another format are not read."""
 ATTACHED_FROM = 131_072
 """Minimum rows of a file for attaching its index: that of a smaller file is computed in 10 ms, and would be a quarter of its bytes."""
+LOOKS_EVERY_S = 60.0
+"""Seconds between two looks at the copies that are open, which ask the disk for each."""
 _FileKey = tuple[str, ...]
 """Path, size, time and footer of a data file, which identify its content."""
 
@@ -108,6 +111,7 @@ class IndexCache:
         # The stems of copies, which are deleted when their file no longer counts.
         self._closed: dict[_FileKey, str] = {}
         self._live: set[_FileKey] = set()
+        self._looks_s = 0.0
         # Held for moments: to make an index takes long, and may close those of other caches.
         self._lock = threading.Lock()
         self._making: defaultdict[_FileKey, threading.Lock] = defaultdict(threading.Lock)
@@ -142,10 +146,6 @@ class IndexCache:
         file_key = _file_key(file)
         opened = self._open.get(file_key)
         if opened is not None:
-            path = opened.path
-            if path is not None:
-                with contextlib.suppress(OSError):
-                    copy_files.note_use(path)
             return opened.index
         with self._lock:
             making = self._making[file_key]
@@ -226,7 +226,16 @@ class IndexCache:
             self._making.clear()
         for stem in dead:
             self.space.delete(stem)
+        if time.monotonic() >= self._looks_s:
+            self._looks_s = time.monotonic() + LOOKS_EVERY_S
+            self._look()
+
+    def _look(self) -> None:
+        """Close the indices whose copies another process has deleted, and note that the rest is in use."""
         self.close_deleted()
+        for path in self.copies_in_use():
+            with contextlib.suppress(OSError):
+                copy_files.note_use(path)
 
     def close(self) -> None:
         """Close all indices that have a copy; the next use opens them again."""

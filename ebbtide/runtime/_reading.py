@@ -412,7 +412,7 @@ def _stage(stepper: Stepper, reading: _Reading) -> Staged:
     refused = ErasureKey.refused(plan, plan.erasures.newest(stepper.last))
     staging = Staging(
         decoding,
-        plan.stager(folder, refused, stepper.head, n_slices=executor.slices),
+        replace(plan.stager(folder, refused, stepper.head, n_slices=executor.slices), in_memory=not executor.has_spark),
         number,
         wall_ms,
         tracks_offsets=plan.tracks_offsets,

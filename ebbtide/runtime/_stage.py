@@ -20,7 +20,7 @@ from ebbtide.model import BatchSummary, ViewPosition
 from ebbtide.runtime._finding import Found, Order, nothing_found
 from ebbtide.runtime._workers.staging import BAD_ROWS, StagedFile, Staging, from_json
 from ebbtide.sources import Records
-from ebbtide.storage import Location, ParquetFile, Together
+from ebbtide.storage import ArrowFile, Location, ParquetFile, Together
 
 if TYPE_CHECKING:
     from ebbtide.executors import Executor
@@ -110,6 +110,7 @@ def delete_staged(folder: str, *, is_clean: bool) -> None:
         folder: Folder of the pipeline's staged files.
         is_clean: It was empty when the step began; otherwise files of a killed run are also deleted.
     """
+    ArrowFile.forget(folder)
     step = Together.current()
     is_known = is_clean and Location(folder).is_in_object_store
     if step is None or not is_known or any(location.startswith(folder) for location in step.written):
@@ -122,6 +123,7 @@ def deleted_on_failure(staged: str) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
+        ArrowFile.forget(staged)
         # Spark has wrapped a worker's error.
         raised = EbbtideError.within(error) or error
         if isinstance(raised, QuarantineThresholdError):

@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ebbtide.delta import Action, Log, Snapshot
@@ -212,7 +213,7 @@ class Stepper:
             step=self.number + 1,
             incarnation=self.lease.facts.incarnation,
             epoch=self.lease.facts.epoch,
-            code=importlib.metadata.version("ebbtide"),
+            code=_release(),
             uid=uuid.uuid4().hex,
             cause=cause,
             frontier=frontier,
@@ -471,6 +472,12 @@ class Stepper:
         _, versions = self.plan.state.foreign_change(self.version, state)
         decided = state if versions[-1] == state.version else self.plan.state.snapshot(versions[-1])
         return self.plan.state.files(decided.files.values())
+
+
+@cache
+def _release() -> str:
+    """Return this release's version, read once: its file is parsed as an e-mail."""
+    return importlib.metadata.version("ebbtide")
 
 
 def _time_text(event_ms: int) -> str:

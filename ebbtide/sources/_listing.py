@@ -259,6 +259,8 @@ def missing(
 
 def matcher(patterns: Sequence[str]) -> Callable[[str], bool]:
     """Return a function that says whether a file matches one of some patterns; see `matches`."""
+    if "*" in patterns:
+        return lambda _: True
     # Patterns of a name as one expression: a folder may have a million names.
     of_names = [translate(pattern) for pattern in patterns if "/" not in pattern]
     of_paths = [pattern for pattern in patterns if "/" in pattern]
@@ -320,8 +322,8 @@ def _listed(path: str, seen: Seen | None = None) -> tuple[list[FoundFile], list[
 
 def _refuse_undecodable(path: str, names: Sequence[str]) -> None:
     """Refuse names that offsets cannot store and readers cannot open."""
-    undecodable = [_escaped(name) for name in names if not _is_utf_8(name)]
-    if undecodable:
+    if not _is_utf_8("".join(names)):
+        undecodable = [_escaped(name) for name in names if not _is_utf_8(name)]
         raise SourceReadError.of(
             f"In '{path}' files have names that are not UTF-8; nothing was read.",
             got=named(undecodable, NAMED),

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +34,9 @@ DICTIONARY_BYTES = 128 * 2**10
 
 Arrow's own MiB makes it look up nearly all values of a
 column whose values differ, and then write most of them plainly all the same."""
+
+IN_MEMORY_BYTES = 16 * 2**20
+"""Rows of at most so many bytes become a file in memory, which is written at once: Arrow makes a call for each header and each page."""
 
 LACKED = "not supported"
 """Arrow's words for a compression or an encryption that it lacks: the same type of error as of damage."""
@@ -103,7 +106,7 @@ class ParquetFile:
         *,
         row_group_size: int,
         attached: Attached | None = None,
-    ) -> None:
+    ) -> Written:
         """Write the file, whose times are microseconds, as Spark reads them; folders are made as needed.
 
         Args:
@@ -111,28 +114,18 @@ class ParquetFile:
             row_group_size: Rows of a row group.
             attached: What else is in it. Default: nothing.
         """
-        with (
-            _written(self.location) as stream,
-            pq.ParquetWriter(
-                stream,
-                rows.schema,
-                **encoding_options(rows),
-                dictionary_pagesize_limit=DICTIONARY_BYTES,
-                store_schema=False,
-                coerce_timestamps="us",
-                write_page_checksum=True,
-            ) as writer,
-        ):
-            writer.write_table(rows, row_group_size)
-            notes = {}
-            nulls = _null_columns(rows)
-            if nulls:
-                notes[NULLS] = json.dumps(nulls)
-            if attached is not None:
-                stream.write(attached.content)  # all pages are written: the footer follows when the writer is closed
-                notes[ATTACHED] = attached.noted()
-            if notes:
-                writer.add_key_value_metadata(notes)
+        if rows.nbytes > IN_MEMORY_BYTES:
+            with _written(self.location) as stream:
+                _write_rows(stream, rows, row_group_size, attached)
+            fs, path = Location(self.location).file_system()
+            with _damage_refused(self.location), fs.open_input_file(path) as file:
+                return Written(file.size(), _footer_checksum(file))
+        in_memory = pa.BufferOutputStream()
+        _write_rows(in_memory, rows, row_group_size, attached)
+        content = in_memory.getvalue()
+        with _written(self.location) as stream:
+            stream.write(content)
+        return Written(content.size, _footer_checksum(pa.BufferReader(content)))
 
     def in_batches(self, schema: pa.Schema) -> ParquetBatches:
         """Return what writes the file batch by batch.
@@ -151,6 +144,41 @@ class ParquetFile:
         fs, path = Location(self.location).file_system()
         with _damage_refused(self.location), fs.open_input_file(path) as file:
             return _footer_checksum(file)
+
+
+class Written(NamedTuple):
+    """A file that was written.
+
+    Args:
+        size: Its bytes.
+        footer: Its `ParquetFile.footer_checksum`.
+    """
+
+    size: int
+    footer: str
+
+
+def _write_rows(stream: pa.NativeFile, rows: pa.Table, row_group_size: int, attached: Attached | None) -> None:
+    """Write rows as a Parquet file; see `ParquetFile.write`."""
+    with pq.ParquetWriter(
+        stream,
+        rows.schema,
+        **encoding_options(rows),
+        dictionary_pagesize_limit=DICTIONARY_BYTES,
+        store_schema=False,
+        coerce_timestamps="us",
+        write_page_checksum=True,
+    ) as writer:
+        writer.write_table(rows, row_group_size)
+        notes = {}
+        nulls = _null_columns(rows)
+        if nulls:
+            notes[NULLS] = json.dumps(nulls)
+        if attached is not None:
+            stream.write(attached.content)  # all pages are written: the footer follows when the writer is closed
+            notes[ATTACHED] = attached.noted()
+        if notes:
+            writer.add_key_value_metadata(notes)
 
 
 def _rows_at(
@@ -255,9 +283,13 @@ def _written(location: str) -> Iterator[pa.NativeFile]:
     """Open a file to be written, and name it in failures; folders are made as needed."""
     fs, path = Location(location).file_system()
     with failures_named(location):
-        folder, _, _ = path.rpartition("/")
-        fs.create_dir(folder)
-        with fs.open_output_stream(path, compression=None) as stream:
+        try:
+            opened = fs.open_output_stream(path, compression=None)
+        except FileNotFoundError:
+            folder, _, _ = path.rpartition("/")
+            fs.create_dir(folder)
+            opened = fs.open_output_stream(path, compression=None)
+        with opened as stream:
             yield stream
 
 
@@ -408,15 +440,38 @@ class ArrowFile:
 
     location: str
 
+    _held: ClassVar[dict[str, pa.Buffer]] = {}
+    """The files that are in memory alone, by location."""
+
     @contextmanager
-    def writing(self, schema: pa.Schema) -> Iterator[pa.ipc.RecordBatchFileWriter]:
-        """Write the file, batch by batch; folders are made as needed."""
-        with _written(self.location) as stream, pa.ipc.new_file(stream, schema) as writer:
+    def writing(self, schema: pa.Schema, *, in_memory: bool = False) -> Iterator[pa.ipc.RecordBatchFileWriter]:
+        """Write the file, batch by batch; folders are made as needed.
+
+        Args:
+            schema: Its columns.
+            in_memory: Only this process reads it, until it calls `forget`.
+        """
+        if not in_memory:
+            with _written(self.location) as stream, pa.ipc.new_file(stream, schema) as writer:
+                yield writer
+            return
+        held = pa.BufferOutputStream()
+        with pa.ipc.new_file(held, schema) as writer:
             yield writer
+        self._held[self.location] = held.getvalue()
+
+    @classmethod
+    def forget(cls, folder: str) -> None:
+        """Forget the files below a folder that are in memory."""
+        for location in [each for each in cls._held if each.startswith(f"{folder}/")]:
+            del cls._held[location]
 
     @contextmanager
     def reading(self) -> Iterator[pa.ipc.RecordBatchFileReader]:
         """Open the file; a local one is mapped into memory."""
+        if self.location in self._held:
+            yield pa.ipc.open_file(self._held[self.location])
+            return
         fs, path = Location(self.location).file_system()
         is_mapped = isinstance(fs, pafs.LocalFileSystem)
         with _damage_refused(self.location):

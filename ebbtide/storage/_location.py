@@ -13,6 +13,8 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate, islice
 from operator import attrgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -38,6 +40,8 @@ SCHEMES = (LOCAL_SCHEME, *OBJECT_STORES, "hdfs")
 """Schemes that the URI of a location may have."""
 MOST_BYTES_OF_NAME = 255
 """The longest name of a file or folder that file systems allow."""
+READ_BYTES = 64 * 2**10
+"""Bytes of a small file that are read at a time."""
 COPIED_BYTES = 8 * 2**20
 """Bytes of a file that are held while it is copied."""
 UNFINISHED = ".tmp"
@@ -411,8 +415,12 @@ class Location(str):
         """
         if not self.is_local:
             return False
-        own = Location(os.path.realpath(self)) / name
-        return os.path.realpath(own) != own
+        # Asked of each file that is read: only the names below the folder are looked at, not those that lead to it.
+        parts = name.split("/")
+        if ".." in parts:
+            return True
+        reached = accumulate(parts, lambda folder, part: f"{folder}/{part}", initial=str(self))
+        return any(map(os.path.islink, islice(reached, 1, None)))
 
     def has_within(self, name: str) -> bool:
         """Return whether a name below this local folder, perhaps a link, is the folder itself or in it, once links are followed."""
@@ -427,7 +435,7 @@ class Location(str):
             return bucket.read(key)
         if self.is_local:
             try:
-                return Path(self).read_bytes()
+                return _local_bytes(self)
             except FileNotFoundError:
                 return None
         fs, path = self.file_system()
@@ -482,8 +490,7 @@ class Location(str):
         path = Path(self)
         unnamed = _unfinished_beside(path)
         with failures_named(self):
-            path.parent.mkdir(parents=True, exist_ok=True)
-        is_first = _is_empty(path.parent)
+            is_first = _made_empty(path.parent)
         try:
             Location(unnamed).write_bytes(data)
             sync(unnamed)
@@ -518,8 +525,7 @@ class Location(str):
 
     def _link_if_absent(self, data: bytes, behind: Iterable[str]) -> bool:
         path = Path(self)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        is_first = _is_empty(path.parent)
+        is_first = _made_empty(path.parent)
         unnamed = _unfinished_beside(path)
         try:
             with unnamed.open("xb") as file:
@@ -823,10 +829,23 @@ def _ignore(*_: object) -> None:
     """Take a name, and do nothing."""
 
 
-def _is_empty(folder: Path) -> bool:
-    """Return whether there is nothing in a folder."""
-    with os.scandir(folder) as names:
-        return next(names, None) is None
+def _local_bytes(path: str) -> bytes:
+    """Return the bytes of a local file: logs are read a few commits at a time, and `open` asks twice for the status of each."""
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return b"".join(iter(partial(os.read, handle, READ_BYTES), b""))
+    finally:
+        os.close(handle)
+
+
+def _made_empty(folder: Path) -> bool:
+    """Make a folder if it is not there; return whether there is nothing in it."""
+    try:
+        with os.scandir(folder) as names:
+            return next(names, None) is None
+    except FileNotFoundError:
+        folder.mkdir(parents=True, exist_ok=True)
+        return True
 
 
 def _sync_named(path: Path, *, is_first: bool) -> None:

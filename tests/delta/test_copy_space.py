@@ -94,6 +94,7 @@ def test_copy_that_cannot_be_written_leaves_nothing(space, monkeypatch):
 
 
 def test_nothing_is_written_into_a_folder_of_another_user(space):
+    space.folder.mkdir()
     assume("a folder of another user")
     assert write(space, "a.arrow", TENTH) is None
     assert names(space) == set()

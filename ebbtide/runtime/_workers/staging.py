@@ -11,6 +11,7 @@ import json
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,6 +29,8 @@ from ebbtide.storage import ArrowFile, Location, ParquetFile
 
 FLUSH_BYTES = 64 * 2**20
 """Bytes of rows that are divided into slices at a time: bounds memory."""
+HELD_BYTES = 2**20
+"""Changes of a task of at most so many bytes stay in memory, where the process that stages them also decides."""
 MOST_UNEVEN = 1.5
 """Maximum rows of a share, by the mean of all, before shares are divided by rows."""
 BAD_ROWS = pa.schema(
@@ -227,6 +230,7 @@ class Stager:
         refused: Marks the rows of erased keys, which are written nowhere; None: no key was erased.
         n_slices: Number of slices: a power of two.
         limit: The most bad records; None: any number is written.
+        in_memory: This process reads the files itself: few changes are not written to disk.
     """
 
     folder: str
@@ -235,6 +239,7 @@ class Stager:
     refused: Refused | None = None
     n_slices: int = 1
     limit: BadLimit | None = None
+    in_memory: bool = False
 
     def stage(self, decoded: Iterable[pa.Table], seen: Seen = _ignore) -> StagedFile:
         """Write the rows of a task.
@@ -253,10 +258,15 @@ class Stager:
         new_bad = None if self.limit is None else _NewBad(self.limit)
         waiting: list[pa.Table] = []
         waiting_bytes = 0
+        changes: pa.ipc.RecordBatchFileWriter | None = None
         with (
-            ArrowFile(location).writing(self.columns) as changes,
+            ExitStack() as opened,
             ParquetFile(bad_location).in_batches(BAD_ROWS) as bad,
         ):
+
+            def changes_file(*, in_memory: bool) -> pa.ipc.RecordBatchFileWriter:
+                return opened.enter_context(ArrowFile(location).writing(self.columns, in_memory=in_memory))
+
             slices: list[int] = []
             rows: list[int] = []
             for as_decoded in decoded:
@@ -275,9 +285,11 @@ class Stager:
                 waiting.append(own_changes)
                 waiting_bytes += own_changes.nbytes
                 if waiting_bytes >= FLUSH_BYTES:
+                    changes = changes or changes_file(in_memory=False)
                     self._deal(waiting, changes, slices, rows)
                     waiting = []
                     waiting_bytes = 0
+            changes = changes or changes_file(in_memory=self.in_memory and waiting_bytes <= HELD_BYTES)
             self._deal(waiting, changes, slices, rows)
         return StagedFile(
             changes=location if slices else None,
