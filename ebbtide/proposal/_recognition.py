@@ -6,7 +6,7 @@ a column `type`, `op` or `data`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,9 +48,14 @@ class Recognised:
     note: str = ""
 
 
-def recognise(records: Sequence[SampledRecord]) -> Recognised | None:
-    """Return how the records of a sample are read; None if nothing shows it."""
-    return _of_tool(records) or _of_words(records) or _of_keys(records)
+def recognise(records: Sequence[SampledRecord], key: Collection[str] = ()) -> Recognised | None:
+    """Return how the records of a sample are read; None if nothing shows it.
+
+    Args:
+        records: The records.
+        key: The key's columns. Default: those of the records' own keys.
+    """
+    return _of_tool(records) or _of_words(records) or _of_keys(records, key)
 
 
 def _of_tool(records: Sequence[SampledRecord]) -> Recognised | None:
@@ -114,12 +119,15 @@ def _of_words(records: Sequence[SampledRecord]) -> Recognised | None:
     return None
 
 
-def _of_keys(records: Sequence[SampledRecord]) -> Recognised | None:
-    """Return how bare rows of a topic are read: records whose key is a part of their row."""
+def _of_keys(records: Sequence[SampledRecord], asked: Collection[str]) -> Recognised | None:
+    """Return how bare rows of a topic are read: records whose key is a part of their row, or is left out of it."""
     for record in records:
         key = key_row(record.key) or {}
-        is_of_row = all(name in record.value and record.value[name] == cell for name, cell in key.items())
-        if not key or not is_of_row:
+        agrees = all(record.value.get(name, cell) == cell for name, cell in key.items())
+        is_within = key.keys() <= record.value.keys()
+        is_asked = not asked or key.keys() == set(asked)
+        may_lack = is_asked and not any(isinstance(cell, dict) for cell in record.value.values())
+        if not key or not agrees or not (is_within or may_lack):
             return None
     note = "format: each record is taken for the row as it is now, by its key; a record without a value deletes"
     return _mapped({"type": "mapped"}, note)

@@ -75,7 +75,7 @@ class Proposal:
             ConfigError: the records are not a changelog, or their key is unknown.
         """
         known = dict(types or {})
-        reading = _reading_of(sample, asked_for=(*sequence, *known))
+        reading = _reading_of(sample, asked_for=(*sequence, *known), key=key)
         changes = _changes(sample, reading)
         for name in sequence:
             if name not in known and _are_digits(changes, name):
@@ -174,12 +174,13 @@ def _are_digits(changes: Sequence[DecodedChange], name: str) -> bool:
     return all(isinstance(value, str) and value.isascii() and value.isdigit() for value in values)
 
 
-def _reading_of(sample: Sample, asked_for: tuple[str, ...]) -> _Reading:
+def _reading_of(sample: Sample, asked_for: tuple[str, ...], key: Sequence[str]) -> _Reading:
     """Return how records are read, by the first of them.
 
     Args:
         sample: The records.
         asked_for: Columns that the spec shall have, also where a flattened row has them as metadata.
+        key: The key's columns; empty: those of the records' own keys.
     """
     first = sample.records[0].value
     event = DebeziumEvent.of(first)
@@ -187,7 +188,7 @@ def _reading_of(sample: Sample, asked_for: tuple[str, ...]) -> _Reading:
         return _debezium(event, asked_for)
     kinds = [name for name, value in first.items() if value in list(RowKind)]
     if not kinds:
-        recognised = recognise(sample.records)
+        recognised = recognise(sample.records, key)
         if recognised is None:
             raise _unread(first)
         return _Reading(recognised.settings, MappedDecoder(recognised.map), recognised.sequence, recognised=recognised)
@@ -249,7 +250,9 @@ def _changes(sample: Sample, reading: _Reading) -> list[DecodedChange]:
         except BadRecordError as error:
             reasons[error.reason] = error.detail
             continue
-        whole += [change for change in changes if change.kind in _WHOLE_ROWS]
+        of_key = key_row(record.key) or {}
+        rows = [change for change in changes if change.kind in _WHOLE_ROWS]
+        whole += [replace(change, row={**of_key, **(change.row or {})}) for change in rows]
     if not whole:
         problems = [f"{reason}: {detail}" for reason, detail in reasons.items()]
         raise ConfigError.of(

@@ -134,6 +134,18 @@ def test_rows_of_a_topic_are_taken_as_they_are_by_their_keys():
             proposed([kafka(0, other_key, {"id": 1})])
 
 
+def test_columns_that_only_the_key_has_are_columns():
+    values = [kafka(0, {"id": 1}, {"v": "a"}), kafka(1, {"id": 1}, {"v": "b"})]
+    attributes, trial = proposed(values, key=())
+    assert (attributes["schema"].split(), attributes["key"]) == (
+        ["id", "BIGINT", "NOT", "NULL,", "v", "STRING"],
+        ["id"],
+    )
+    assert [json.loads(row) for row in trial.rows] == [{"id": 1, "v": "b"}]
+    with pytest.raises(ConfigError, match="not a known changelog"):
+        proposed([kafka(0, {"id": 1}, {"before": None, "after": {"id": 1}})], key=())
+
+
 def test_lines_of_kcat_are_read_as_their_values():
     def of_kcat(record):
         payload = record.pop("value")
