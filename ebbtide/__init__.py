@@ -3,9 +3,14 @@
 Turns out-of-order changelogs (Debezium CDC, join outputs) into correct Delta tables on Spark, with per-entry state TTL. Its names are loaded when they are first taken: each of Spark's workers imports this package.
 """
 
+import os
 from typing import TYPE_CHECKING
 
 from ebbtide.doors import names_of
+
+# Arrow's allocator gives free memory back after a second, and the next step gets it again page by page. It reads the delay, in ms, when
+# it is loaded: a program that imports pyarrow first keeps Arrow's own.
+os.environ.setdefault("MIMALLOC_PURGE_DELAY", "60000")
 
 if TYPE_CHECKING:
     from ebbtide.changelog import RowKind as RowKind

@@ -1,6 +1,9 @@
 """Ebbtide's own variables of the environment: what is not allowed is refused by name, before a command does anything."""
 
 import logging
+import os
+import subprocess
+import sys
 
 import pytest
 from click.testing import CliRunner
@@ -59,3 +62,13 @@ def test_levels_are_those_of_spark_and_of_python_alike(monkeypatch):
     monkeypatch.setattr(logging.getLogger("ebbtide.test"), "level", 0)
     for level in GOOD["EBBTIDE_LOG_LEVEL"]:
         logging.getLogger("ebbtide.test").setLevel(level)
+
+
+@pytest.mark.parametrize(("given", "kept"), [({}, "60000"), ({"MIMALLOC_PURGE_DELAY": "5"}, "5")])
+def test_free_memory_of_arrow_stays_for_a_minute_unless_the_environment_says_otherwise(given, kept):
+    environment = {name: value for name, value in os.environ.items() if name != "MIMALLOC_PURGE_DELAY"}
+    program = "import os, ebbtide; print(os.environ['MIMALLOC_PURGE_DELAY'])"
+
+    found = subprocess.check_output([sys.executable, "-c", program], env=environment | given, text=True)
+
+    assert found.strip() == kept

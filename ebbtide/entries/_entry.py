@@ -109,6 +109,8 @@ def live_entries(
     state: pa.Table,
     schema: pa.Schema,
     entry_key: Sequence[str],
+    *,
+    by: str | None = None,
 ) -> pa.Table:
     """Return the newest version of each entry, without dropped ones.
 
@@ -116,20 +118,27 @@ def live_entries(
         state: Every stored version, in any order.
         schema: Schema of an entry.
         entry_key: Columns that identify an entry.
+        by: An integer column: entries are in its order. Default: in no particular one.
     """
-    versions = state.select(schema.names)
-    latest = newest_versions(versions, entry_key)
-    is_live = ~flags(latest, "_removed")
-    return latest.filter(pa.array(is_live))
+    latest = _newest_rows(state, entry_key)
+    is_live = ~flags(state, "_removed")[latest]
+    live = latest[is_live]
+    if by is not None:
+        in_order = np.argsort(ints(state, by)[live], kind="stable")
+        live = live[in_order]
+    return state.select(schema.names).take(live)  # once: rows may be long
 
 
 def newest_versions(versions: pa.Table, entry_key: Sequence[str]) -> pa.Table:
     """Return the newest version of each entry; arguments as `live_entries`."""
+    return versions.take(_newest_rows(versions, entry_key))
+
+
+def _newest_rows(versions: pa.Table, entry_key: Sequence[str]) -> Codes:
     # Steps only append: an entry has one version for each step that changed it; the version of the greatest step is valid.
     codes = row_codes(versions, entry_key)
     steps = ints(versions, "_step")
-    latest = newest(codes, steps)
-    return versions.take(latest)
+    return newest(codes, steps)
 
 
 def last_of_group(sorted_codes: Codes) -> Mask:

@@ -13,11 +13,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-import numpy as np
 import pyarrow as pa
 
 from ebbtide.changelog import order_struct
-from ebbtide.columns import ints, only
+from ebbtide.columns import only
 from ebbtide.entries import Reconciled, Step, live_entries
 from ebbtide.model import SchemaChange
 from ebbtide.operators._arrival.histories import Histories
@@ -51,7 +50,7 @@ class ArrivalOperator(ArrivalRules):
         rows = Rows(
             rules=self,
             changes=above,
-            state=self._by_position(state),
+            state=live_entries(state, self.schema, self.entry_key, by="_position"),
             step=step,
         )
         n_below = len(changes) - len(above)
@@ -76,13 +75,7 @@ class ArrivalOperator(ArrivalRules):
         rows = Rows(
             rules=self,
             changes=self.changes.empty_table(),
-            state=self._by_position(state),
+            state=live_entries(state, self.schema, self.entry_key, by="_position"),
             step=step,
         )
         return Histories(rows, Counter()).run(tick=True)
-
-    def _by_position(self, state: pa.Table) -> pa.Table:
-        entries = live_entries(state, self.schema, self.entry_key)
-        positions = ints(entries, "_position")
-        by_position = np.argsort(positions, kind="stable")
-        return entries.take(by_position)

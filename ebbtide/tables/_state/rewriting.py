@@ -68,12 +68,15 @@ class StoredEntries:
         """
         operator = self.operator()
         copies = self.state.copies(operator.key)
-        n_pieces = quotient(self.state.n_rows // part.of, ROWS_IN_PIECE)
+        n_rows = self.state.n_rows // part.of
+        n_pieces = quotient(n_rows, ROWS_IN_PIECE)
         try:
             for file in self.state.files:  # a copy that is missing is made now, of the whole file: before rows are held
                 if self.state.may_have_rows(file) and part.meets(*copies.range_of(file)):
                     copies.index_of(file).rows.prepare()
-            pa.default_memory_pool().release_unused()
+            # What is given back has to be got again, page by page: a small fold keeps it.
+            if 2 * n_rows > ranges.ROWS_IN_PART:
+                pa.default_memory_pool().release_unused()
             for piece in part.pieces(n_pieces):
                 none = operator.schema.empty_table()
                 tables = [none, *self._versions(piece, operator, copies)]
