@@ -14,6 +14,7 @@ import sys
 import tomllib
 from collections import Counter
 from collections.abc import Iterable
+from fnmatch import fnmatch
 from importlib import import_module
 from pathlib import Path
 from time import process_time
@@ -136,20 +137,23 @@ def report(modules: list[str]) -> None:
 
 
 def mutated(named: list[str]) -> list[str]:
-    """Return the modules that are meant by modules and folders, or else by `only_mutate` in pyproject.toml.
+    """Return the modules that are meant by modules and folders, or else by `only_mutate` and `do_not_mutate` in pyproject.toml.
 
     Raises:
         SystemExit: one of them is not there.
     """
-    patterns = named or tomllib.loads(Path("pyproject.toml").read_text())["tool"]["mutmut"]["only_mutate"]
+    settings = tomllib.loads(Path("pyproject.toml").read_text())["tool"]["mutmut"]
     found: set[str] = set()
-    for pattern in patterns:
+    for pattern in named or settings["only_mutate"]:
         places = list(Path().glob(pattern))
         if not places:
             sys.exit(f"No such module or folder: {pattern}")
         for place in places:
             found.update(map(str, place.rglob("*.py") if place.is_dir() else [place]))
-    return sorted(path for path in found if path.endswith(".py"))
+    left_alone = settings["do_not_mutate"]
+    return sorted(
+        path for path in found if path.endswith(".py") and not any(fnmatch(path, each) for each in left_alone)
+    )
 
 
 collect = mutmut.collect_or_load_stats
