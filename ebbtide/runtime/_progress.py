@@ -84,6 +84,7 @@ class StepProgress:
         "superseded",
         "superseded_newer",
         "created_over_rows",
+        "late_deletes",
         "conflicts",
         "below_floor",
         "unmatched",

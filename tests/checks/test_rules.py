@@ -332,6 +332,18 @@ def test_rows_that_a_statement_moves_onto_each_others_keys_break_ordering(tmp_pa
     assert judge(tables, "ordering")["expect_creates_to_meet_no_row", "critical"] == 1
 
 
+def test_create_that_overtakes_the_delete_before_it_breaks_ordering_until_the_delete_is_there(tmp_path):
+    fields = {"format": {"type": "debezium"}, "order": {"sequence": ["_lsn"]}}
+    overtaking = [created(1, 1), created(3, 1)]
+    before, behind = tmp_path / "before", tmp_path / "behind"
+    before.mkdir()
+    behind.mkdir()
+    tables = made_of(before, overtaking, **fields)
+    assert judge(tables, "ordering")["expect_creates_to_meet_no_row", "critical"] == 1
+    tables = made_of(behind, overtaking, [deleted(2, 1)], **fields)
+    assert judge(tables, "ordering")["expect_creates_to_meet_no_row", "warning"] == 0
+
+
 def test_keys_that_are_deleted_and_created_again_in_any_order_and_snapshots_are_no_creates_over_rows(tmp_path):
     fields = {"format": {"type": "debezium"}, "order": {"sequence": ["_lsn"]}}
     snapshot = json.dumps(envelope("r", 5, after={"id": 2, "v": "", "n": 0}, ts_ms=START))

@@ -259,6 +259,15 @@ def n_created_over_rows(ranked: Ranked, rows: Rows) -> int:
     return int(is_create[behind_rows - n].sum())
 
 
+def n_late_deletes(ranked: Ranked, rows: Rows) -> int:
+    """Count new deletes right below a stored row: what it replaced was deleted in time, and only the delete came late."""
+    event, above = rows.order[:-1], rows.order[1:]
+    is_delete = np.isin(ranked.operation[event], (OP_DELETE, OP_FINAL_DELETE)) & (event >= ranked.n_stored)
+    is_below_row = (ranked.operation[above] == OP_UPSERT) & (above < ranked.n_stored)
+    is_of_key = ranked.key[event] == ranked.key[above]
+    return int((is_delete & is_below_row & is_of_key).sum())
+
+
 def _greatest(
     ranked: Ranked,
     counting: Codes,

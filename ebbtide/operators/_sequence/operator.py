@@ -24,7 +24,7 @@ from ebbtide.columns import entry_table, flags, ints, row_codes, with_column
 from ebbtide.entries import SINK_STEP, Reconciled, Step, live_entries, newest
 from ebbtide.model import SchemaChange
 from ebbtide.operators._sequence.altered import altered_entries
-from ebbtide.operators._sequence.choose import choose, n_created_over_rows, n_newer_superseded
+from ebbtide.operators._sequence.choose import choose, n_created_over_rows, n_late_deletes, n_newer_superseded
 from ebbtide.operators._sequence.fill import fill
 from ebbtide.operators._sequence.links import is_waiting
 from ebbtide.operators._sequence.rank import rank
@@ -63,6 +63,7 @@ class SequenceOperator(SequenceRules):
         counts = Counter(changes=len(changes), waiting_expired=int(has_waited.sum()))
         counts["superseded_newer"] = n_newer_superseded(ranked, rows, step)
         counts["created_over_rows"] = n_created_over_rows(ranked, rows)
+        counts["late_deletes"] = n_late_deletes(ranked, rows)
         counts.update(rows.counts)
         counts.update(written.metrics)
         return Reconciled(written.entries, counts)
