@@ -39,7 +39,9 @@ def test_any_record_is_staged_as_by_the_exact_path(form, mode, data):
         value = VALUES[form]
         for _ in range(data.draw(st.integers(0, 2))):
             value = replaced(value, data.draw(st.sampled_from(paths(value))), data.draw(JSON))
-        lines.append(line_of(form, value, data.draw(st.none() | TEXTS)))
+        key = data.draw(st.none() | TEXTS)
+        if value is not None:  # a tombstone may have a second row, which the exact path does not make
+            lines.append(line_of(form, value, key))
     refuse_unlike_exact(spec_of(form, mode).decoding, batch_of(lines), wall_ms=10**12)
 
 
