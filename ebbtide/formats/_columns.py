@@ -8,7 +8,7 @@
 | string | a string |
 | boolean | true, false |
 | binary | base64, base64url or hex |
-| date | epoch days, or ISO 8601 text, also with Z; years 1 to 9999, as in Spark |
+| date | epoch days, as integers have them, or ISO 8601 text, also with Z; years 1 to 9999, as in Spark |
 | timestamp | epoch units (ms, us, ns), or ISO 8601 text, with a zone if and only if the column has one; no part of a microsecond; years 1 to 9999 |
 | list, struct, map | an array, an object, an object with string keys, of the above |
 """
@@ -315,8 +315,7 @@ def _binary(values: Values, type_: pa.DataType, coding: Coding) -> pa.Array:
 
 
 def _dates(values: Values, type_: pa.DataType, coding: Coding) -> pa.Array:
-    _require(values, int, str)
-    integers = _of_class(int, values)
+    integers = _whole(values)
     texts = _of_class(str, values)
     return dates_of(
         pa.array(integers, pa.int32()),
@@ -326,8 +325,7 @@ def _dates(values: Values, type_: pa.DataType, coding: Coding) -> pa.Array:
 
 
 def _timestamps(values: Values, type_: pa.DataType, coding: Coding) -> pa.Array:
-    _require(values, int, str)
-    integers = _of_class(int, values)
+    integers = _whole(values)
     texts = _of_class(str, values)
     return timestamps_of(
         pa.array(integers, pa.int64()),
@@ -335,6 +333,16 @@ def _timestamps(values: Values, type_: pa.DataType, coding: Coding) -> pa.Array:
         type_,
         coding.unit,
     )
+
+
+def _whole(values: Values) -> list[int | None]:
+    """Return the numbers among times as integers, and null for texts."""
+    _require(values, int, str, float, Decimal)
+    numbers: list[int | None] = []
+    for value in values:
+        is_float = isinstance(value, float | Decimal)
+        numbers.append(_integer_of(value) if is_float else value if type(value) is int else None)
+    return numbers
 
 
 def _of_class(class_: type, values: Values) -> list[Any]:

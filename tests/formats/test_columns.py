@@ -52,6 +52,8 @@ FITTING = [
     (pa.date32(), -719_162, date.min),
     (pa.date32(), 2_932_896, date.max),
     (pa.date32(), "2024-02-29", date(2024, 2, 29)),
+    (pa.date32(), 1.0, date(1970, 1, 2)),
+    (NTZ, D("1.7672256E+15"), datetime(2026, 1, 1)),  # noqa: DTZ001
     (NTZ, MIN, datetime.min),  # noqa: DTZ901
     (NTZ, MAX, datetime.max),  # noqa: DTZ901
     (NTZ, "2024-01-02T03:04:05.678901", datetime(2024, 1, 2, 3, 4, 5, 678901)),  # noqa: DTZ001 - it has no zone
@@ -78,7 +80,7 @@ UNFIT = [
     *((pa.string(), v) for v in (1, True, {}, [], "\ud800")),
     *((pa.bool_(), v) for v in (0, "true")),
     *((pa.binary(), v) for v in ("A", "AP8", "grün", 1)),
-    *((pa.date32(), v) for v in (-719_163, 2_932_897, 2**31, "2024-13-01", "2023-02-29", "x", "", True, 1.0)),
+    *((pa.date32(), v) for v in (-719_163, 2_932_897, 2**31, "2024-13-01", "2023-02-29", "x", "", True, 1.5)),
     *((NTZ, v) for v in (MIN - 1, MAX + 1, 2**63, "2024-01-01T00:00:00Z", "x", True, 1.5)),
     *((UTC_US, v) for v in (MIN - 1, MAX + 1, "2024-01-01T00:00:00", {})),
     *((LISTS, v) for v in ("1", {}, [1, "2x"], [2**31], [[1]])),
