@@ -26,6 +26,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from ebbtide.ddl import ddl_of
+from ebbtide.executors import InProcess
 from ebbtide.ledger import Beginning, Cause, NoStep, SourceFacts, StepFacts
 from ebbtide.model import Alter, Decision, Reading, SchemaChange, Source, ViewPosition
 from ebbtide.runtime._bad_rows import BadRows, columns_taken_in
@@ -412,7 +413,10 @@ def _stage(stepper: Stepper, reading: _Reading) -> Staged:
     refused = ErasureKey.refused(plan, plan.erasures.newest(stepper.last))
     staging = Staging(
         decoding,
-        replace(plan.stager(folder, refused, stepper.head, n_slices=executor.slices), in_memory=not executor.has_spark),
+        replace(
+            plan.stager(folder, refused, stepper.head, n_slices=executor.slices),
+            in_memory=isinstance(executor, InProcess),
+        ),
         number,
         wall_ms,
         tracks_offsets=plan.tracks_offsets,
