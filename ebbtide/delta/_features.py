@@ -17,6 +17,7 @@ READ = frozenset(
         "timestampNtz",
         "v2Checkpoint",
         "vacuumProtocolCheck",
+        "variantType",  # refused if a column has the type: delta-rs lists it at any change of a property
     }
 )
 """Features of tables that Ebbtide reads."""
@@ -68,14 +69,14 @@ _PARTITION_TYPES = (
 def refuse_unreadable(
     table: str,
     protocol: Mapping[str, Any],
-    configuration: Mapping[str, str],
+    metadata: Mapping[str, Any],
 ) -> None:
     """Refuse a table that Ebbtide cannot read.
 
     Args:
         table: Its location.
         protocol: The log's `protocol`.
-        configuration: Its properties.
+        metadata: The log's `metaData`.
 
     Raises:
         DeltaFeatureError: it uses an unknown feature.
@@ -91,14 +92,16 @@ def refuse_unreadable(
         )
     features = _listed(protocol, "readerFeatures")
     unknown = features - READ - {"columnMapping"}
-    if _maps_columns(configuration):
+    if _maps_columns(metadata.get("configuration") or {}):
         unknown.add("columnMapping")
+    if "variantType" in features and _has_variants(json.loads(metadata["schemaString"])):
+        unknown.add("variantType")
     if unknown:
         raise _error(
             table,
             "read",
             got=_in_order(unknown),
-            allowed=_in_order(READ),
+            allowed=_in_order(READ - unknown),
         )
 
 
@@ -254,6 +257,8 @@ def _used(metadata: Mapping[str, Any]) -> Iterator[str]:
         for rule, feature in _FIELD_RULES.items():
             if rule in field_metadata:
                 yield feature
+    if _has_variants(schema):
+        yield "variantType"
 
 
 def _unfit_partitions(metadata: Mapping[str, Any]) -> Iterator[str]:
@@ -265,15 +270,26 @@ def _unfit_partitions(metadata: Mapping[str, Any]) -> Iterator[str]:
             yield f"partition column {field['name']} of type {type_}"
 
 
-def _field_metadata(type_: Any) -> Iterator[Mapping[str, Any]]:
+def _field_metadata(schema: Any) -> Iterator[Mapping[str, Any]]:
     """Yield the metadata of each field in a type, at any depth."""
+    for type_ in _types(schema):
+        if isinstance(type_, dict):
+            yield from (field["metadata"] for field in type_.get("fields", ()))
+
+
+def _has_variants(schema: Any) -> bool:
+    return "variant" in _types(schema)
+
+
+def _types(type_: Any) -> Iterator[Any]:
+    """Yield a type, and each type in it, at any depth."""
+    yield type_
     if not isinstance(type_, dict):
         return
     for field in type_.get("fields", ()):
-        yield field["metadata"]
-        yield from _field_metadata(field["type"])
+        yield from _types(field["type"])
     for inner in ("elementType", "keyType", "valueType"):
-        yield from _field_metadata(type_.get(inner))
+        yield from _types(type_.get(inner))
 
 
 def _error(table: str, done: str, got: str, allowed: str) -> DeltaFeatureError:

@@ -94,7 +94,7 @@ class Snapshot:
         snapshot = state.snapshot(table, newest)
         # An unknown feature may change which rows count: such a table is refused.
         if not any_features:
-            refuse_unreadable(table, snapshot.protocol, snapshot.configuration)
+            refuse_unreadable(table, snapshot.protocol, snapshot.metadata)
         return snapshot
 
     def advanced(self, until: int | None = None) -> Snapshot:
@@ -129,7 +129,7 @@ class Snapshot:
         after = state.snapshot(self.table, self.version + 1)
         # This version was judged before: only a change of these two can make the next one unreadable.
         if (after.protocol, after.metadata) != (self.protocol, self.metadata):
-            refuse_unreadable(after.table, after.protocol, after.configuration)
+            refuse_unreadable(after.table, after.protocol, after.metadata)
         return after
 
     def rows(self, columns: pa.Schema, files: Iterable[DataFile] | None = None) -> pa.Table:

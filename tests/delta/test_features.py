@@ -1,8 +1,11 @@
 """Protocols: features of older writers are listed once there is a list; what is not known, or used, is refused by name."""
 
 import json
+from contextlib import nullcontext
 
 import pytest
+from deltalake import DeltaTable
+from local.local_pipeline import up
 
 from ebbtide.delta._features import refuse_unreadable, refuse_unwritable, with_feature
 from ebbtide.errors import DeltaFeatureError
@@ -33,7 +36,7 @@ def test_feature_of_writers_alone_is_not_listed_for_readers():
 
 def test_versions_of_the_future_are_refused():
     with pytest.raises(DeltaFeatureError, match="reader version 4"):
-        refuse_unreadable("t", {"minReaderVersion": 4, "minWriterVersion": 7}, {})
+        refuse_unreadable("t", {"minReaderVersion": 4, "minWriterVersion": 7}, METADATA)
     with pytest.raises(DeltaFeatureError, match="writer version 8"):
         refuse_unwritable("t", {"minReaderVersion": 3, "minWriterVersion": 8}, METADATA)
 
@@ -41,17 +44,18 @@ def test_versions_of_the_future_are_refused():
 def test_properties_that_are_off_refuse_nothing():
     off = {"delta.appendOnly": "FALSE", "delta.columnMapping.mode": "none"}
     protocol = {"minReaderVersion": 2, "minWriterVersion": 5}
-    refuse_unreadable("t", protocol, off)
-    refuse_unwritable("t", protocol, {**METADATA, "configuration": off})
+    metadata = {**METADATA, "configuration": off}
+    refuse_unreadable("t", protocol, metadata)
+    refuse_unwritable("t", protocol, metadata)
 
 
 def test_columns_that_are_mapped_are_refused_in_a_protocol_without_a_list():
     protocol = {"minReaderVersion": 2, "minWriterVersion": 5}
-    mapped = {"delta.columnMapping.mode": "id"}
+    mapped = {**METADATA, "configuration": {"delta.columnMapping.mode": "id"}}
     with pytest.raises(DeltaFeatureError, match="Got: columnMapping"):
         refuse_unreadable("t", protocol, mapped)
     with pytest.raises(DeltaFeatureError, match="Got: columnMapping"):
-        refuse_unwritable("t", protocol, {**METADATA, "configuration": mapped})
+        refuse_unwritable("t", protocol, mapped)
 
 
 @pytest.mark.parametrize(
@@ -75,3 +79,24 @@ def test_rule_of_a_nested_field_is_refused(rule, feature):
         schema = {"type": "struct", "fields": [{"name": "a", "type": place, "metadata": {}}]}
         with pytest.raises(DeltaFeatureError, match=f"Got: {feature}"):
             refuse_unwritable("t", {"minReaderVersion": 1, "minWriterVersion": 2}, {"schemaString": json.dumps(schema)})
+
+
+@pytest.mark.parametrize("place", ["variant", {"type": "array", "elementType": "variant"}])
+def test_variants_are_refused_in_a_column_and_not_as_a_listed_feature(place):
+    protocol = with_feature({"minReaderVersion": 1, "minWriterVersion": 2}, "variantType")
+    field = {"name": "variant", "type": "string", "metadata": {}}
+    for type_, refused in (("string", False), (place, True)):
+        schema = {"type": "struct", "fields": [{**field, "type": type_}]}
+        metadata = {"schemaString": json.dumps(schema)}
+        for refuse in (refuse_unreadable, refuse_unwritable):
+            with pytest.raises(DeltaFeatureError, match="Got: variantType") if refused else nullcontext():
+                refuse("t", protocol, metadata)
+
+
+def test_sink_is_read_and_written_after_delta_rs_has_changed_a_property(make):
+    pipeline = make()
+    pipeline.read(up(1, 1))
+    sink = DeltaTable(pipeline.plan.at("sink"))
+    sink.alter.set_table_properties({"delta.logRetentionDuration": "interval 60 days"})
+    pipeline.read(up(1, 2))
+    assert pipeline.rows() == {1: 2}
