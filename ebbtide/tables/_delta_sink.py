@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from ebbtide.columns import Mask, columns_named
 from ebbtide.delta import Action, DataFile, Definition, Snapshot, write_files
 from ebbtide.entries import SinkChange
+from ebbtide.errors import TableMismatchError
 from ebbtide.faults import Fault
 from ebbtide.ledger import StepFacts, writer_of
 from ebbtide.model import Action as TableAction
@@ -204,10 +205,11 @@ class SinkTable(SinkDefinition):
         raise Fault.of("sink", "gone", location=self.path).error
 
     def refuse_altered(self, newest: Snapshot | None) -> None:
-        """Refuse a table with columns of another client; see `Sink`."""
+        """Refuse a table with columns of another client, or without a change feed; see `Sink`."""
         if newest is None:
             raise Fault.of("sink", "gone", location=self.path).error
         self._upserter.begin(newest)
+        _refuse_without_feed(newest)
 
     def fold(self, executor: Executor) -> None:
         """Join small files, if there is something to gain."""
@@ -271,4 +273,16 @@ class RowFiles:
         """Write rows; return the actions that add the files."""
         return write_files(
             self.table, rows.cast(self.columns), self.bounded, data_change=True, partitioned=self.partitioned
+        )
+
+
+def _refuse_without_feed(found: Snapshot) -> None:
+    """Refuse a table whose change feed another client has switched off: readers of the feed would stop at the next commit."""
+    is_on = found.configuration.get("delta.enableChangeDataFeed", "false").lower() == "true"
+    if not is_on:
+        raise TableMismatchError.of(
+            f"The change feed of the table at '{found.table}' was switched off by another client.",
+            got="delta.enableChangeDataFeed: false",
+            allowed="true, since views, checks and readers follow it",
+            next_step="Set the property (ALTER TABLE ... SET TBLPROPERTIES), then run again.",
         )

@@ -8,7 +8,7 @@ from deltalake import DeltaTable
 from local.local_pipeline import up
 
 from ebbtide.delta._features import refuse_unreadable, refuse_unwritable, with_feature
-from ebbtide.errors import DeltaFeatureError
+from ebbtide.errors import DeltaFeatureError, TableMismatchError
 
 METADATA = {"schemaString": '{"type": "struct", "fields": []}'}
 
@@ -99,4 +99,16 @@ def test_sink_is_read_and_written_after_delta_rs_has_changed_a_property(make):
     sink = DeltaTable(pipeline.plan.at("sink"))
     sink.alter.set_table_properties({"delta.logRetentionDuration": "interval 60 days"})
     pipeline.read(up(1, 2))
+    assert pipeline.rows() == {1: 2}
+
+
+def test_sink_whose_feed_another_client_has_switched_off_is_refused_until_it_is_on(make):
+    pipeline = make()
+    pipeline.read(up(1, 1))
+    sink = DeltaTable(pipeline.plan.at("sink"))
+    sink.alter.set_table_properties({"delta.enableChangeDataFeed": "false"})
+    with pytest.raises(TableMismatchError, match=r"switched off by another client.*SET TBLPROPERTIES"):
+        pipeline.read(up(1, 2))
+    sink.alter.set_table_properties({"delta.enableChangeDataFeed": "true"})
+    pipeline.run()
     assert pipeline.rows() == {1: 2}
