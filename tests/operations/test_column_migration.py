@@ -124,6 +124,19 @@ def test_types_are_widened_in_key_sequence_and_values(tmp_path):
     assert disk.metrics["superseded"] == 1
 
 
+@pytest.mark.parametrize("scale", [0, 2])
+@pytest.mark.parametrize(("bits", "type_"), [(8, "TINYINT"), (16, "SMALLINT"), (32, "INT"), (64, "BIGINT")])
+def test_least_decimal_that_has_all_integers_of_a_type_is_taken_and_one_less_is_refused(tmp_path, bits, type_, scale):
+    ends = [-(2 ** (bits - 1)), 2 ** (bits - 1) - 1]
+    digits = len(str(ends[1])) + scale
+    disk = DiskPipeline(by_seq(f"id BIGINT NOT NULL, n {type_}, seq INT"), tmp_path)
+    disk.step([change("+I", id=id_, n=end, seq=1) for id_, end in enumerate(ends)])
+    with pytest.raises(MigrationError, match="all values of the old one"):
+        planned(disk, by_seq(f"id BIGINT NOT NULL, n DECIMAL({digits - 1},{scale}), seq INT"))
+    _, disk = migrated(disk, by_seq(f"id BIGINT NOT NULL, n DECIMAL({digits},{scale}), seq INT"))
+    assert [row["n"] for row in disk.rows()] == ends
+
+
 @pytest.mark.parametrize(
     ("schema", "why"),
     [
@@ -138,8 +151,9 @@ def test_narrower_and_other_types_are_refused_with_the_way_out(tmp_path, schema,
     with pytest.raises(MigrationError) as raised:
         migrated(disk, by_seq(schema))
     assert str(raised.value) == (
-        f"Column 'n' of 't' cannot be migrated. Got: {why}. Allowed: a wider type: integers, decimals, FLOAT to DOUBLE (by sequence),"
-        " DATE to TIMESTAMP_NTZ, more fields in structs. Give the new type to a column of another name, or run 'ebbtide refresh' to"
+        f"Column 'n' of 't' cannot be migrated. Got: {why}. Allowed: a type with all values of the old one: wider integers;"
+        " a DECIMAL with no fewer digits before and after the point (BIGINT needs 19 before it, INT 10, SMALLINT 5, TINYINT 3);"
+        " up to INT to DOUBLE; FLOAT to DOUBLE (by sequence); DATE to TIMESTAMP_NTZ; more fields in structs. Give the new type to a column of another name, or run 'ebbtide refresh' to"
         " rebuild the sink from the source."
     )
     assert disk.plan.state.last()[1].step == 1, "nothing was changed"

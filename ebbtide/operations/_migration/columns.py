@@ -4,7 +4,7 @@
 |---|---|
 | a column added | null, or its DEFAULT, as for older records |
 | `columns: {new: {renamed_from: old}}` | the same values under the new name |
-| a wider type, by Delta's rules | cast |
+| a wider type | cast |
 | a column dropped | without its values |
 | columns in another order | unchanged |
 
@@ -194,7 +194,8 @@ def _refuse_other_type(spec: Pipeline, column: pa.Field, old: pa.DataType) -> No
     raise MigrationError.of(
         f"Column '{column.name}' of '{spec.name}' cannot be migrated.",
         got=f"{type_ddl(old)} -> {type_ddl(column.type)}",
-        allowed="a wider type: integers, decimals, FLOAT to DOUBLE (by sequence), DATE to TIMESTAMP_NTZ, more fields in structs",
+        allowed="a type with all values of the old one: wider integers; a DECIMAL with no fewer digits before and after the point (BIGINT needs 19 "
+        "before it, INT 10, SMALLINT 5, TINYINT 3); up to INT to DOUBLE; FLOAT to DOUBLE (by sequence); DATE to TIMESTAMP_NTZ; more fields in structs",
         next_step="Give the new type to a column of another name, or run 'ebbtide refresh' to rebuild the sink from the source.",
     )
 

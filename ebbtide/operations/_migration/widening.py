@@ -6,18 +6,20 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-DIGITS_OF_INT = 10
-DIGITS_OF_LONG = 20
-"""Digits before the point that a decimal needs for any INT, and for any BIGINT. Source: Delta protocol, "Type Widening"."""
+DIGITS = {8: 3, 16: 5, 32: 10, 64: 19}
+"""Bits of an integer type to the digits before the point that a decimal needs for all of its values."""
 
 
 def widens(old: pa.DataType, new: pa.DataType) -> bool:
-    """Return whether a type holds all values of another, by the rules of Delta's type widening.
+    """Return whether a type holds all values of another.
 
-    Source: Delta transaction log protocol, "Type Widening"; in addition, structs may get more fields.
+    These are the pairs of the Delta protocol's "Type Widening", and, as files are written again, decimals with no digit to spare,
+    and structs with more fields.
 
     Example:
         >>> widens(pa.int32(), pa.int64()), widens(pa.int64(), pa.int32())
+        (True, False)
+        >>> widens(pa.int64(), pa.decimal128(21, 2)), widens(pa.int64(), pa.decimal128(20, 2))
         (True, False)
         >>> widens(pa.struct([("a", pa.int8())]), pa.struct([("a", pa.int16()), ("b", pa.string())]))
         True
@@ -58,12 +60,10 @@ def _are_both(is_of_kind: Callable[[pa.DataType], bool], old: pa.DataType, new: 
 
 def _takes_integers(new: pa.DataType, bits: int) -> bool:
     """Return whether a decimal or floating type holds all integers of so many bits."""
-    is_long = bits > 32
     if pa.types.is_decimal(new):
-        needed = DIGITS_OF_LONG if is_long else DIGITS_OF_INT
-        return _whole_digits(new) >= needed
+        return _whole_digits(new) >= DIGITS[bits]
     # A double holds every integer of 32 bits exactly, but not every one of 64.
-    return bool(pa.types.is_float64(new)) and not is_long
+    return bool(pa.types.is_float64(new)) and bits <= 32
 
 
 def _whole_digits(decimal: pa.Decimal128Type) -> int:
