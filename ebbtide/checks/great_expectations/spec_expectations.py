@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, date, datetime, time
 from importlib import import_module
 from typing import Any
 
+import pyarrow as pa
 from great_expectations.exceptions.exceptions import ExpectationNotFoundError
 from great_expectations.expectations.core.unexpected_rows_expectation import UnexpectedRowsExpectation
 from great_expectations.expectations.expectation import BatchExpectation
@@ -26,7 +28,7 @@ def judge(judged: Judged) -> Iterator[Batch]:
     rows = judged.sink_rows
     is_small = judged.engines.fits({"sink_rows": rows})
     here = [each for each in given if is_small and runs_here(each, columns)]
-    on_spark = [each for each in given if each not in here]
+    on_spark = [_as_spark_has_times(each, columns) for each in given if each not in here]
     engine = judged.engines.in_process
     queries, rest = _parted(here)
     if queries:
@@ -46,6 +48,23 @@ def _on_spark(judged: Judged, given: Sequence[BatchExpectation]) -> Iterator[Bat
         yield judged.batch(frame, *queries, result_format="COMPLETE")
     if rest:
         yield judged.batch(frame, *rest)
+
+
+def _as_spark_has_times(rule: BatchExpectation, columns: pa.Schema) -> BatchExpectation:
+    """Return a rule whose bounds of times are in the zone in which Spark gives a column's times to Python: UTC unless stated otherwise."""
+    name = getattr(rule, "column", None)
+    if name not in columns.names or not pa.types.is_timestamp(columns.field(name).type):
+        return rule
+    # Spark gives and takes a TIMESTAMP in local time; a TIMESTAMP_NTZ that it compares itself becomes a TIMESTAMP of the session's UTC.
+    is_local = columns.field(name).type.tz or rule.expectation_type == "expect_column_values_to_be_between"
+    bounds = {}
+    for bound in ("min_value", "max_value"):
+        given = getattr(rule, bound, None)
+        if isinstance(given, date):
+            at = given if isinstance(given, datetime) else datetime.combine(given, time())
+            in_utc = at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)
+            bounds[bound] = (in_utc.astimezone() if is_local else in_utc).replace(tzinfo=None)
+    return rule.copy(update=bounds) if bounds else rule
 
 
 def _parted(given: Sequence[BatchExpectation]) -> tuple[list[UnexpectedRowsExpectation], list[BatchExpectation]]:
