@@ -16,7 +16,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime
 from functools import partial
-from typing import Any
+from types import NoneType
+from typing import Any, TypeGuard
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
@@ -159,7 +160,8 @@ class MappedDecoder(Format):
         row, before = self.map.row, self.map.before
         if row is None or before is None or row.value_in(value) is not None:
             return False
-        return isinstance(before.value_in(value), dict)
+        found = before.value_in(value)
+        return isinstance(found, dict) or _is_key(found)
 
     def _takes(self, value: Json) -> bool:
         """Return whether a change belongs to the requested table."""
@@ -190,6 +192,8 @@ class MappedDecoder(Format):
         path = self.map.row
         rows = self._columns_in(value) if path is None else path.value_in(value)
         before = None if self.map.before is None else self.map.before.value_in(value)
+        if _is_key(before):
+            before = self._row_of_key(before, rows)
         if rows is None and meaning == "delete":
             rows, before = before, None
         if not isinstance(rows, list):
@@ -208,6 +212,19 @@ class MappedDecoder(Format):
                 )
             old = own_before if isinstance(own_before, dict) else None
             yield self._typed(row, name, fields), None if old is None else self._typed(old, name, fields)
+
+    def _row_of_key(self, values: list[Any], row: Any) -> Json | None:
+        """Return the row of a key whose values are an array; None if there is a row, in which the key must be the same."""
+        key = dict(zip(self.key, values, strict=False))
+        is_same = row is None or not self.key or (isinstance(row, dict) and key.items() <= row.items())
+        if is_same and len(values) == (len(self.key) or len(values)):
+            return key if row is None else None
+        raise BadRecordError.of(
+            "not_a_row",
+            str(self.map.before),
+            got=f"an array of {len(values)} values",
+            allowed=f"the values of the key ({', '.join(self.key)}) in the order of 'key' in the spec, as the row has them",
+        )
 
     def _columns_in(self, value: Json) -> Json:
         """Return the columns at the top level of the record. A field of the map is a column only if the schema has it."""
@@ -281,6 +298,11 @@ class MappedDecoder(Format):
                 cell = f"{cell}Z" if _TIME_WITHOUT_ZONE.fullmatch(cell) else cell
             typed[column.name] = cell
         return typed
+
+
+def _is_key(before: Any) -> TypeGuard[list[Any]]:
+    """Return whether values before a change are an array of the key's values, as CockroachDB writes it: `"key": [1]`."""
+    return isinstance(before, list) and bool(before) and not any(isinstance(cell, dict | NoneType) for cell in before)
 
 
 def _at(value: Json, name: str) -> Any:

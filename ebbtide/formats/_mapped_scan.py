@@ -124,7 +124,9 @@ class ScannedRecords:
         if self._map.row is not None:
             is_taken &= scanned.cells[self._row].has(OBJECT)
         if self._map.before is not None:
-            has_before = scanned.cells[self._map.before].has(OBJECT)
+            before = scanned.cells[self._map.before]
+            has_before = before.has(OBJECT)
+            is_taken &= before.has(OBJECT, NULL, ABSENT)  # an array is compared with the row
             is_taken &= ~is_update | (has_before if self._retracts else self._keeps_key(scanned))
         event_ms, is_time = self._event_ms(scanned)
         is_taken &= is_time

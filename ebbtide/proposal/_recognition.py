@@ -7,7 +7,8 @@ a column `type`, `op` or `data`.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from ebbtide.formats import BadRecordError, FieldPath, PositionField, RecordMap, key_row
@@ -55,7 +56,7 @@ def recognise(records: Sequence[SampledRecord], key: Collection[str] = ()) -> Re
         records: The records.
         key: The key's columns. Default: those of the records' own keys.
     """
-    return _of_tool(records) or _of_words(records) or _of_keys(records, key)
+    return _of_tool(records) or _of_words(records) or _of_changefeed(records) or _of_keys(records, key)
 
 
 def _of_tool(records: Sequence[SampledRecord]) -> Recognised | None:
@@ -105,12 +106,7 @@ def _of_words(records: Sequence[SampledRecord]) -> Recognised | None:
             continue
         operation: dict[str, Any] = {"field": str(path), **words}
         settings: dict[str, Any] = {"type": "mapped", "operation": operation}
-        row = _object_field(_ROWS, values)
-        if row is not None:
-            settings["row"] = row
-        before = _object_field(_BEFORE, values)
-        if before is not None:
-            settings["before"] = before
+        settings |= _row_paths(path, values)
         named = ", ".join(f"{meaning}: {own}" for meaning, own in words.items())
         note = (
             f"format: the field {operation['field']} is taken for the operation, by its values in the sample ({named})"
@@ -186,6 +182,38 @@ def _usual(meaning: str, found: dict[str, list[str | None]]) -> list[str | None]
     if texts[0].isupper():
         return [word.upper() for word in alike]
     return [word.title() if texts[0].istitle() else word for word in alike]
+
+
+def _row_paths(operation: FieldPath, values: Sequence[Json]) -> dict[str, str]:
+    """Return the paths of the rows after and before a change: at the top level, else next to the operation, or in an object that has only them."""
+    for outer in (FieldPath(), FieldPath(operation[:-1])):
+        within = [FieldPath((*outer, name)) for name in _ROWS]
+        for holder in (*filter(partial(_holds_rows, values), within), outer):
+            objects = [holder.value_in(value) or {} for value in values]
+            names = {"row": _object_field(_ROWS, objects), "before": _object_field(_BEFORE, objects)}
+            if names["row"] is not None:
+                return {side: ".".join((*holder, name)) for side, name in names.items() if name is not None}
+    before = _object_field(_BEFORE, values)
+    return {} if before is None else {"before": before}
+
+
+def _holds_rows(values: Sequence[Json], path: FieldPath) -> bool:
+    """Return whether a field is an object of a row after a change and one before it, as of Hasura's event triggers."""
+    found = [path.value_in(value) for value in values]
+    return all(isinstance(cell, dict) and len(cell) > 1 and cell.keys() <= {*_ROWS, *_BEFORE} for cell in found)
+
+
+def _of_changefeed(records: Sequence[SampledRecord]) -> Recognised | None:
+    """Return how a changefeed of CockroachDB is read: a row after its change, its key or the row before, and the time of the commit."""
+    values = [record.value for record in records if record.value.keys() != {"resolved"}]
+    clock = PositionField("updated", "hlc")
+    before = next((name for name in ("before", "key") if all(name in value for value in values)), None)
+    is_row = all("after" in value and _has_position(value, (clock,), RecordMap()) for value in values)
+    if not values or before is None or not is_row:
+        return None
+    position = {"field": clock.path, "type": clock.type}
+    settings = {"type": "mapped", "row": "after", "before": before, "position": [position]}
+    return replace(_mapped(settings, ""), sequence=(clock.path,))
 
 
 def _object_field(names: Sequence[str], values: Sequence[Json]) -> str | None:

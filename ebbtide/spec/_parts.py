@@ -587,7 +587,7 @@ class MappedFormat(ByMap):
     )
     before: Name | None = Field(
         default=None,
-        description="Field with the values before an update, as a dotted path; columns that it leaves out did not change. An update that changes the key deletes the row of the old key. Default: none; no update changes the key.",
+        description="Field with the values before an update, as a dotted path; columns that it leaves out did not change. An update that changes the key deletes the row of the old key. An array of values is the key's (CockroachDB's `key`), in the order of `key`; a row must agree with it. Default: none; no update changes the key.",
     )
     deleted: Name | None = Field(
         default=None,
