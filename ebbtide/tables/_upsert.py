@@ -181,7 +181,7 @@ class Upserter:
             feed: Name the files of the change feed.
         """
         found.refuse_nulls(self._columns, adds)
-        actions = [*adds, *self._removals(executor, found, dead)]
+        actions = [*adds, *self._removals(executor, found, dead, is_derived=not feed)]
         if dead and self._by_vectors:
             actions += found.with_vectors()
         # A table from before its columns were declared personal gets the property here.
@@ -290,12 +290,25 @@ class Upserter:
         self._snapshot = newest
         self._replaced.follow(Version.of(newest))
 
-    def _removals(self, executor: Executor, found: Snapshot, dead: Mapping[FileId, BitMap64]) -> list[Action]:
-        """Return the actions that delete rows from their files; arguments as `_changes`."""
+    def _removals(
+        self,
+        executor: Executor,
+        found: Snapshot,
+        dead: Mapping[FileId, BitMap64],
+        *,
+        is_derived: bool,
+    ) -> list[Action]:
+        """Return the actions that delete rows from their files; arguments as `_changes`.
+
+        Args:
+            is_derived: Readers derive the change feed from these actions.
+        """
         lost = []
         for id_, positions in dead.items():
             file = found.files[id_]
-            lost.append(LostRows(file, positions, is_whole=len(positions) == file.rows))
+            # Of a removed file delta-rs derives deletes of all rows, also of those that its vector had deleted before.
+            must_stay = is_derived and self._by_vectors and file.vector is not None
+            lost.append(LostRows(file, positions, is_whole=len(positions) == file.rows and not must_stay))
         if self._by_vectors:
             return found.deleting(lost)
         partly = [each for each in lost if not each.is_whole]
