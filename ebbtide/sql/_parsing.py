@@ -74,9 +74,7 @@ def parse(statement: Statement) -> Parsed:
         # Spark would refuse it as well, once its JVM had started.
         known = sorted({*QUERIES, *OF_SPARK, *(words.split()[0] for words in _READERS)})
         close = get_close_matches(first, known, n=1)
-        cursor.refuse(
-            f"the first word of a statement; did you mean {close[0]}?" if close else "the first word of a statement"
-        )
+        cursor.refuse("the first word of a statement", f"Did you mean {close[0]}?" if close else None)
     return ast.SparkStatement(statement)
 
 

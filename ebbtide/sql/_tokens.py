@@ -394,8 +394,12 @@ class Cursor:
         if not self.at_end():
             self.refuse("the end of the statement")
 
-    def refuse(self, allowed: str) -> NoReturn:
+    def refuse(self, allowed: str, next_step: str | None = None) -> NoReturn:
         """Refuse the next token.
+
+        Args:
+            allowed: What may stand there.
+            next_step: What to do. Default: look at HELP.
 
         Raises:
             SqlSyntaxError: always.
@@ -405,7 +409,7 @@ class Cursor:
             f"The statement cannot be read at {self.place}.",
             got=got,
             allowed=allowed,
-            next_step="HELP lists the statements.",
+            next_step=next_step or "HELP lists the statements.",
         )
 
     def _is_joined(self, joint: str) -> bool:
