@@ -179,8 +179,9 @@ class KeyedState:
         if ttl is not None:
             entry = entry._replace(ttl_ms=to_ms(ttl))
         self.raw.put(key, sub, entry)
-        # A timer finds out by itself that an entry lives longer, but not that it ends earlier.
-        if ttl is not None and self.on_stamp is not None:
+        # A timer finds out by itself that an entry lives longer, but not that it ends earlier: by its own time to live, or since the
+        # clock went back.
+        if self.on_stamp is not None:
             self.on_stamp(key, self.end_ms(entry))
         return entry
 
@@ -466,7 +467,8 @@ class ListState(KeyedState):
             any_live = any_live or is_live
             if is_live or self._shows:
                 yield entry.value
-        if not any_live:
+        # Since `get` the function may have added elements, which stay.
+        if not any_live and all(self.has_expired(entry) for _, entry in self.raw.entries(key)):
             self._clear_expired(key)
 
     def add(self, value: Any, *, ttl: timedelta | None = None) -> None:
@@ -605,17 +607,20 @@ class MapIterator(Iterator[tuple[Any, Any]]):
         entries = self._raw.entries(self._key)
         self._user_keys = [user_key for user_key, _ in entries]
         self._user_keys.reverse()  # taken from the end
-        self._current: tuple[Any, Entry] | None = None
+        self._removable: list[Any] = []
+        """The key of the entry returned last, if it is still stored."""
 
     def __next__(self) -> tuple[Any, Any]:
-        self._current = None
+        self._removable.clear()
         while self._user_keys:
             user_key = self._user_keys.pop()
             # An entry may have been removed since the pass began.
             stored = self._raw.get(self._key, user_key)
             entry = self._state.seen(user_key, stored)
             if entry is not None:
-                self._current = (user_key, entry)
+                was_shown_once = self._state.has_expired(entry)
+                if not was_shown_once:
+                    self._removable.append(user_key)
                 return user_key, entry.value
         raise StopIteration
 
@@ -625,9 +630,6 @@ class MapIterator(Iterator[tuple[Any, Any]]):
         Raises:
             RuntimeError: there is none, or it had expired and was shown once: then it is removed already.
         """
-        current = self._current
-        self._current = None
-        if current is None or self._state.has_expired(current[1]):
+        if not self._removable:
             raise RuntimeError("no entry to remove: none was returned, or it had expired and is removed already")
-        user_key, _ = current
-        self._raw.remove(self._key, user_key)
+        self._raw.remove(self._key, self._removable.pop())

@@ -20,6 +20,16 @@ from ebbtide.keyed_state import (
     StateVisibility,
     ValueStateDescriptor,
 )
+from ebbtide.stores import HeapStore, RocksDbStore
+
+
+@pytest.fixture(params=[HeapStore, RocksDbStore])
+def store(request, tmp_path):
+    """Each embedded store, empty."""
+    opened = request.param() if request.param is HeapStore else request.param(str(tmp_path / "store"))
+    yield opened
+    if request.param is RocksDbStore:
+        opened.close()
 
 
 def make(kind, **config):
@@ -273,3 +283,37 @@ def test_current_time_to_live_holds_for_writes_until_the_key_changes():
     assert state.get() is None
     assert list(run.fire(("a",))) == []
     assert state.current_ttl is None
+
+
+@pytest.mark.parametrize("visibility", list(StateVisibility))
+@pytest.mark.parametrize("put", ["add", "update"])
+def test_elements_written_between_get_and_the_end_of_its_iteration_stay(store, visibility, put):
+    ttl = StateTtlConfig(ttl=timedelta(milliseconds=10), state_visibility=visibility)
+    run = run_with(ListStateDescriptor("BIGINT", ttl), store)
+    state, at = run.states["s"], run.context
+    state.add(1)
+    at.now_ms = 10
+    before = state.get()
+    state.add(2) if put == "add" else state.update([2])
+    list(before)
+    assert list(state.get())[-1:] == [2]
+
+
+def test_entry_that_was_returned_alive_is_removed_though_it_expires_before(store):
+    run = run_with(MapStateDescriptor("BIGINT", StateTtlConfig(ttl="10ms")), store)
+    state, at = run.states["s"], run.context
+    state.put("x", 1)
+    entries = state.entries()
+    next(entries)
+    at.now_ms = 10
+    entries.remove()
+    assert list(state.raw.entries("a")) == []
+
+
+def test_exact_timer_follows_a_read_behind_a_clock_that_went_back(store):
+    ttl = StateTtlConfig(ttl="10ms", update_type="OnReadAndWrite", cleanup=CleanupConfig(timers=True))
+    run = run_with(ValueStateDescriptor("BIGINT", ttl), store)
+    state, at = run.states["s"], run.context
+    for at.now_ms, access in ((100, lambda: state.update(1)), (50, state.get), (60, lambda: list(run.advance()))):
+        access()
+    assert state.raw.get("a", None) is None
