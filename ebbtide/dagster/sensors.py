@@ -15,7 +15,7 @@ from dagster import BetaWarning
 
 from ebbtide import Pipeline, UpsertPipelines
 from ebbtide.amounts import amount
-from ebbtide.dagster.ended import MOST_FAILED, ended_of, reason_to_wait
+from ebbtide.dagster.ended import MOST_FAILED, Ended, ended_of, reason_to_wait
 from ebbtide.dagster.lost import end_lost
 from ebbtide.dagster.metadata import follows_its_source, run_name
 from ebbtide.dagster.resources import ClockResource, StorageResource
@@ -193,9 +193,7 @@ class _Tick:
 
         A backlog counts as read only once a run has succeeded. An error that stays until a user acts is not tried again.
         """
-        of_pipeline = dg.RunsFilter(job_name=run_name(spec))
-        records = self._instance.get_run_records(of_pipeline, limit=MOST_FAILED)
-        ended = [ended_of(self._instance, record) for record in records]
+        ended = self._ended(spec)
         if not ended or not ended[0].has_failed:
             return ""
         reason = reason_to_wait(ended, self._now_ms / 1000)
@@ -203,6 +201,12 @@ class _Tick:
             return reason
         self._request(spec, f"{found.fingerprint} after {ended[0].run_id}")
         return ""
+
+    def _ended(self, spec: Pipeline) -> list[Ended]:
+        """Return the ends of a pipeline's last runs, the newest first."""
+        of_pipeline = dg.RunsFilter(job_name=run_name(spec))
+        records = self._instance.get_run_records(of_pipeline, limit=MOST_FAILED)
+        return [ended_of(self._instance, record) for record in records]
 
     def _launch_refused(self, spec: Pipeline, refusal: EbbtideError, obstacle: str) -> None:
         """Launch a run that will be refused, once for a refusal: its failure is what pages, though what waits is unknown."""
@@ -246,14 +250,18 @@ class _Tick:
         return True
 
     def _launch_expiry(self, spec: Pipeline, at_rest: AtRest) -> None:
-        """Launch a run where nothing waits but entries have expired, or timers are due: once for a version of the state."""
+        """Launch a run where nothing waits but entries have expired, or timers are due: once for a version of the state, and after each failure that may pass."""
         try:
             is_due = at_rest.is_due(self._now_ms)
         except EbbtideError as error:  # of a file of the state: no other pipeline loses its look
             self.errors.append(f"{spec.name}: {error}")
             return
-        if is_due:
-            self._request(spec, f"expires after step {at_rest.head.facts.step}")
+        if not is_due:
+            return
+        reason = f"expires after step {at_rest.head.facts.step}"
+        ended = self._ended(spec)
+        may_pass = bool(ended) and ended[0].has_failed and not reason_to_wait(ended, self._now_ms / 1000)
+        self._request(spec, f"{reason} after {ended[0].run_id}" if may_pass else reason)
 
     def text(self) -> str:
         """Describe the backlog and unreadable sources."""

@@ -1,6 +1,7 @@
 """The sensor on what waits in a source."""
 
 import threading
+import time
 
 import dagster as dg
 import pytest
@@ -258,3 +259,19 @@ def test_run_is_launched_where_nothing_waits_and_entries_have_expired(make):
     pipeline.run(START + 6 * HOUR)
     assert pipeline.rows() == {}
     assert launched(late()) == []
+
+
+def test_run_for_expired_entries_that_failed_by_what_may_pass_is_launched_again_after_a_wait(make):
+    pipeline = make(order="arrival", ttl="5h", materializer={"on_expire": "delete"})
+    pipeline.read(up(1, 1, "+I"))
+    job = dg.JobDefinition(name="t", graph_def=dg.GraphDefinition("t"))
+    with dg.DagsterInstance.ephemeral() as instance:
+        ended_ms = round(time.time() * 1000) + 6 * HOUR
+        keys = [sensor_of(pipeline.root, pipeline.spec, now_ms=ended_ms)(None, instance).run_requests[0].run_key]
+        instance.report_run_failed(instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED))
+        [record] = instance.get_run_records(dg.RunsFilter(job_name="t"))
+        ended_ms = round((record.end_time or record.update_timestamp.timestamp()) * 1000)
+        for after_ms in (1000, 10_001):
+            [request] = sensor_of(pipeline.root, pipeline.spec, now_ms=ended_ms + after_ms)(None, instance).run_requests
+            keys.append(request.run_key)
+    assert keys == [keys[0], keys[0], f"{keys[0]} after {record.dagster_run.run_id}"], "Dagster launches a key once"
