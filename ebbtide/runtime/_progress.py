@@ -265,6 +265,12 @@ class RunSummary:
             yield f"No record is of source.table: see that it is the table's name. Of other tables: {n_text}."
         elif n_other:
             yield f"Of other tables than source.table, and left out: {amount(n_other, 'record')}."
+        n_again = self.totals["redelivered"]
+        if n_again and n_again == self.totals["records"]:
+            yield (
+                f"All that was read had been read before, by its places: {amount(n_again, 'record')}. Has the topic been recreated? "
+                "Its offsets count from 0 again: move the files of the old one away, and run 'ebbtide refresh'."
+            )
         n_not_rows = self.totals["not_rows"]
         if n_not_rows:
             yield f"Events that change no row, such as heartbeats, passed over: {n_not_rows:,}."

@@ -8,7 +8,7 @@
 | `remove`, `commands` | step to files that are deleted, and to commands that are run before it |
 | `check` | `ebbtide check` runs at the end |
 | `spark` | a check needs Spark; it has the session of the tests. Without this, a session is refused |
-| `right` | allowed ends: rows of the sink, reasons in the quarantine, exit codes by step, names of checks that failed (`*`: any) |
+| `right` | allowed ends: rows of the sink, reasons in the quarantine, exit codes by step, names of checks that failed (`*`: any), what was said |
 """
 
 import datetime as dt
@@ -52,6 +52,7 @@ class Played:
             ("rows" not in right or self.rows == in_order(right["rows"]))
             and self.quarantine == right.get("quarantine", self.quarantine)
             and all(self.rc.get(step) in allowed(codes) for step, codes in right.get("rc", {}).items())
+            and right.get("said", "") in self.output
             and (not red or bool(self.red if red == ["*"] else self.red.intersection(red)))
         )
 

@@ -71,6 +71,8 @@ def test_records_that_changed_nothing_are_said():
     assert "Deletes with only a tombstone: 2; their rows are still there" in text
     none = StepProgress("plain", 1, "batch", 1, 0, 0, {}, StepClock(0), 0.5, other_tables=1)
     assert "No record is of source.table:" in report_of(RunSummary("plain", "root", [none]))
+    again = StepProgress("plain", 1, "batch", 1, 2, 0, {"redelivered": 2}, StepClock(0), 0.5)
+    assert "All that was read had been read before" in report_of(RunSummary("plain", "root", [again]))
 
 
 def test_long_runs_list_their_last_steps():
