@@ -23,7 +23,7 @@ from ebbtide.sql._operations import Listed, Output, Whole
 from ebbtide.sql._results import Result, ResultColumn, ResultKind, cut_off
 from ebbtide.sql._settings import Settings
 from ebbtide.sql._statements import Select, SparkStatement
-from ebbtide.sqltext import Condition
+from ebbtide.sqltext import Condition, UnfitExpressionError
 
 MOST_ROWS = 2_000_000
 """Maximum rows of a table that is read here."""
@@ -68,7 +68,7 @@ def answered_here(asked: Select | SparkStatement, names: Names, settings: Settin
         return None
     try:
         found = _rows(query, names.plan(query.table))
-    except EbbtideError:
+    except (EbbtideError, UnfitExpressionError):
         return None
     if found is None:
         return None
