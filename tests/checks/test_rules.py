@@ -1,6 +1,7 @@
 """Each rule on tables that keep it and on tables that break it, through its expectation; on Spark: `tests/spark/test_rules.py`."""
 
 import json
+import math
 import random
 import shutil
 import sys
@@ -491,6 +492,10 @@ def test_rules_of_the_project_are_judged_on_all_of_the_sinks_rows_without_our_ow
         {"type": "expect_column_values_to_be_in_set", "kwargs": {"column": "v", "value_set": ["d"]}},
         {"type": "expect_table_row_count_to_equal", "kwargs": {"value": 3}, "severity": "warning"},
         {
+            "type": "expect_column_values_to_be_between",
+            "kwargs": {"column": "n", "min_value": 3, "max_value": math.inf},
+        },
+        {
             "type": "expect_table_columns_to_match_set",
             "kwargs": {"column_set": spec.sink_table.columns.names, "exact_match": True},
         },
@@ -500,5 +505,6 @@ def test_rules_of_the_project_are_judged_on_all_of_the_sinks_rows_without_our_ow
     assert judge(tables, "expectations", judged=VersionRange.after(tables).until) == {
         ("expect_column_values_to_be_in_set", "critical"): 1,
         ("expect_table_row_count_to_equal", "warning"): 1,
+        ("expect_column_values_to_be_between", "critical"): 1,
         ("expect_table_columns_to_match_set", "critical"): 0,
     }

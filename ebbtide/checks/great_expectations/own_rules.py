@@ -5,6 +5,7 @@ The list has expectation types and column types for which both engines of Great 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -49,16 +50,16 @@ def _are_listed(type_: pa.DataType, arguments: Mapping[str, Any]) -> bool:
 
 
 def _are_bounded(type_: pa.DataType, arguments: Mapping[str, Any]) -> bool:
-    """Return whether both engines compare alike with these bounds: whole numbers that a double holds exactly.
+    """Return whether both engines compare alike with these bounds: whole numbers that a double holds exactly, or infinite.
 
     Spark compares as doubles, and a long decimal near a bound may be rounded to the bound. Near 0 this cannot happen.
     """
     bounds = []
     for name in ("min_value", "max_value"):
         bound = arguments.get(name)
-        if bound is None:
+        if bound is None or bound in (-math.inf, math.inf):
             continue
-        is_whole = isinstance(bound, int | float) and bound == int(bound)
+        is_whole = isinstance(bound, int) or (isinstance(bound, float) and bound.is_integer())
         if not is_whole or abs(bound) >= EXACT:
             return False
         bounds.append(bound)
