@@ -65,7 +65,7 @@ def _of_tool(records: Sequence[SampledRecord]) -> Recognised | None:
         n_of_tool = sum(tool.wrote(record.value) for record in records)
         if 2 * n_of_tool > len(records):
             sequence = _sequence_of(tool, [record.value for record in records])
-            return Recognised({"type": tool.name}, tool.map, tool.own_columns, sequence)
+            return Recognised({"type": tool.name}, tool.map, tool.own_columns, sequence, tool.note)
     return None
 
 

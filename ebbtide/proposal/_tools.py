@@ -20,12 +20,14 @@ class Tool:
         wrote: Returns whether the tool wrote a record, judged by several fields and their values.
         own_columns: Prefixes of the names of columns that the tool adds.
         orders: Lists of fields that order changes, if sources differ. Default: those of the map.
+        note: What its records leave open, for people; empty if nothing.
     """
 
     name: str
     wrote: Callable[[Json], bool]
     own_columns: tuple[str, ...] = ()
     orders: tuple[tuple[PositionField, ...], ...] = ()
+    note: str = ""
 
     @property
     def map(self) -> RecordMap:
@@ -110,6 +112,10 @@ def _airbytes_orders(within: str) -> tuple[tuple[PositionField, ...], ...]:
 
 
 _AIRBYTES_COLUMNS = ("_airbyte_", "_ab_cdc_")
+_AIRBYTES_NOTE = (
+    "format: a sync that overwrites, or a refresh that removes records, deletes no row here; "
+    "after one, move the files of the earlier _airbyte_generation_id away and run 'ebbtide refresh'"
+)
 KNOWN_TOOLS = (
     Tool("maxwell", _is_maxwells),
     Tool("canal", _is_canals),
@@ -117,8 +123,8 @@ KNOWN_TOOLS = (
     Tool("dms", _is_dms),
     Tool("dms_s3", _is_dms_s3),
     Tool("sequin", _is_sequins),
-    Tool("airbyte", _is_airbytes, _AIRBYTES_COLUMNS, _airbytes_orders("_airbyte_data.")),
-    Tool("airbyte_flat", _is_flat_airbytes, _AIRBYTES_COLUMNS, _airbytes_orders("")),
+    Tool("airbyte", _is_airbytes, _AIRBYTES_COLUMNS, _airbytes_orders("_airbyte_data."), _AIRBYTES_NOTE),
+    Tool("airbyte_flat", _is_flat_airbytes, _AIRBYTES_COLUMNS, _airbytes_orders(""), _AIRBYTES_NOTE),
     Tool("fivetran", _is_fivetrans, ("_fivetran_",)),
 )
 """The tools of `TOOLS`; the first that fits counts."""

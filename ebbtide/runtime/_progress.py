@@ -273,7 +273,7 @@ class RunSummary:
             )
         n_not_rows = self.totals["not_rows"]
         if n_not_rows:
-            yield f"Events that change no row, such as heartbeats, passed over: {n_not_rows:,}."
+            yield f"Events that change no row, such as heartbeats and DDL, passed over: {n_not_rows:,}."
         n_lone = self.totals["lone_tombstones"]
         if n_lone:
             yield f"Deletes with only a tombstone: {n_lone:,}; their rows are still there (docs/how-to/debezium.md)."

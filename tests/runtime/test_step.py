@@ -573,4 +573,4 @@ def test_events_that_change_no_row_are_counted_in_facts_line_and_summary(make):
         (0, 5),
     ]
     assert "5 not rows" in summary.steps[0].line()
-    assert "Events that change no row, such as heartbeats, passed over: 10." in _summary_text(summary)
+    assert "Events that change no row, such as heartbeats and DDL, passed over: 10." in _summary_text(summary)
