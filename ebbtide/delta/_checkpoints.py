@@ -11,7 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from ebbtide.delta._features import protects_checkpoints
 from ebbtide.delta._log import Log, newest_checkpoint
+from ebbtide.delta._snapshot import Snapshot
 from ebbtide.storage import Location
 
 INTERVAL = 100
@@ -28,7 +30,7 @@ SIDECARS = "_sidecars"
 _log = logging.getLogger(__name__)
 
 
-def checkpoint_if_due(table: str, version: int) -> None:
+def checkpoint_if_due(table: str, version: int, *, thins_out: bool = True) -> None:
     """Write a checkpoint of every hundredth version, and delete most of the older ones.
 
     A failure to write is logged only: the next checkpoint has everything.
@@ -36,15 +38,16 @@ def checkpoint_if_due(table: str, version: int) -> None:
     Args:
         table: Location of the table.
         version: The version that was just committed.
+        thins_out: Older checkpoints may be deleted.
     """
     if version == 0 or version % INTERVAL:
         return
-    if _checkpoint(table, version):
+    if _checkpoint(table, version) and thins_out:
         _thin_out(table, version - RECENT * INTERVAL)
 
 
 def trim_log(table: str, commits_kept: int | None = None) -> None:
-    """Delete commits that a checkpoint covers.
+    """Delete commits that a checkpoint covers; none if checkpoints are protected.
 
     Args:
         table: Location of the table.
@@ -52,11 +55,11 @@ def trim_log(table: str, commits_kept: int | None = None) -> None:
     """
     versions = Log(table).versions()
     if commits_kept is None:
-        if _checkpoint(table, versions[-1]):
+        if not _is_protected(table) and _checkpoint(table, versions[-1]):
             _clean_up(table)
         return
     old = versions[:-commits_kept]
-    if len(old) < INTERVAL:
+    if len(old) < INTERVAL or _is_protected(table):
         return
     newest = versions[-1]
     if _checkpoint(table, newest):
@@ -64,6 +67,11 @@ def trim_log(table: str, commits_kept: int | None = None) -> None:
             commit = Log(table).commit_file(version)
             Location(commit).delete()
         _forget_checkpoints(table, newest)
+
+
+def _is_protected(table: str) -> bool:
+    snapshot = Snapshot.read(table)
+    return snapshot is not None and protects_checkpoints(snapshot.protocol)
 
 
 def _thin_out(table: str, version: int) -> None:

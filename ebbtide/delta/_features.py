@@ -25,6 +25,7 @@ READ = frozenset(
 WRITTEN = READ | {
     "appendOnly",  # refused if it is switched on
     "changeDataFeed",
+    "checkpointProtection",  # nothing of the log is deleted piece by piece: `protects_checkpoints`
     "checkConstraints",  # refused if a table has some; the same for the next three
     "generatedColumns",
     "invariants",
@@ -150,6 +151,14 @@ def refuse_unwritable(
             got=_in_order(used),
             allowed="none of these",
         )
+
+
+def protects_checkpoints(protocol: Mapping[str, Any]) -> bool:
+    """Return whether a client has dropped a feature: old checkpoints hide the versions that had it from clients that do not know it.
+
+    Source: Delta transaction log protocol, "Checkpoint Protection".
+    """
+    return "checkpointProtection" in _listed(protocol, "writerFeatures")
 
 
 def _listed(protocol: Mapping[str, Any], field: str) -> set[str]:

@@ -225,7 +225,7 @@ class Log:
                 f"The log of the Delta table '{self.table}' names a file that is not in the table's folder.",
                 got=path,
                 allowed=f"files below '{self.table}'",
-                next_step="If the table is a shallow clone, make a deep one; else restore the log.",
+                next_step="If the table is a shallow clone, copy its rows to a new table (CREATE TABLE ... AS SELECT); else restore the log.",
             )
         return location
 

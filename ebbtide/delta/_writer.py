@@ -19,6 +19,7 @@ from ebbtide.delta._commit import Transaction, named_files, transaction_mark
 from ebbtide.delta._cutting import cut_log
 from ebbtide.delta._data_file import DataFile, now_ms
 from ebbtide.delta._definition import Definition
+from ebbtide.delta._features import protects_checkpoints
 from ebbtide.delta._log import CHECKSUM, JOINED, NO_CHECKSUM, WITHOUT_COPY, Action, Log, with_checksum
 from ebbtide.delta._snapshot import Snapshot
 from ebbtide.errors import DamagedFileError, DeltaLogError, LeaseLostError, TableMismatchError, VersionTakenError
@@ -101,7 +102,7 @@ class Writer:
         except VersionTakenError:
             return None
         # After the commit: a checkpoint that fails costs later readers time, and nothing else.
-        checkpoint_if_due(made.table, made.version)
+        checkpoint_if_due(made.table, made.version, thins_out=not protects_checkpoints(made.protocol))
         return made
 
     def commit_once(
@@ -242,7 +243,7 @@ class Writer:
             Location.sync_together(behind)
 
     def trim_log(self, table: str, commits_kept: int | None = None) -> None:
-        """Delete the commits of a table that a checkpoint covers.
+        """Delete the commits of a table that a checkpoint covers; none if its checkpoints are protected.
 
         Args:
             table: Its location.

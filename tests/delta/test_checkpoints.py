@@ -10,6 +10,7 @@ from frame.limits import set_limits, swap_inside
 
 from ebbtide.delta import Definition, Log, Snapshot, Writer
 from ebbtide.delta import _checkpoints as checkpoints
+from ebbtide.delta._features import with_feature
 from ebbtide.errors import DiskError
 from ebbtide.storage import Location
 
@@ -49,6 +50,18 @@ def checkpoints_of(table):
 def test_checkpoints_that_get_old_are_thinned_out(table):
     commit_until(table, 25)
     assert checkpoints_of(table) == [8, 16, 20, 22, 24]
+
+
+@pytest.mark.parametrize("kept", [None, 3])
+def test_where_a_client_has_dropped_a_feature_no_checkpoint_and_no_commit_is_deleted(table, kept):
+    snapshot = Snapshot.read(table)
+    protocol = with_feature(snapshot.protocol, "checkpointProtection", of_readers=False)
+    protected = {"delta.requireCheckpointProtectionBeforeVersion": "1", "delta.logRetentionDuration": "interval 0 days"}
+    metadata = {**snapshot.metadata, "configuration": {**snapshot.configuration, **protected}}
+    PUTS.commit(snapshot, [{"protocol": protocol}, {"metaData": metadata}], {"operation": "DROP FEATURE"})
+    commit_until(table, 25)
+    Writer().trim_log(table, kept)
+    assert (checkpoints_of(table), Log(table).versions()) == (list(range(2, 26, 2)), list(range(26)))
 
 
 @pytest.mark.parametrize("version", [3, 8, 13, 19, 25])

@@ -9,7 +9,8 @@ from frame.limits import set_limits
 from oracles.judging import verdict_of
 
 from ebbtide import run
-from ebbtide.errors import AdoptionError, TableMismatchError
+from ebbtide.delta import Snapshot
+from ebbtide.errors import AdoptionError, DeltaFeatureError, TableMismatchError
 from ebbtide.runtime import Plan
 
 ROWS = "SELECT * FROM VALUES (1L, 'a', 10L), (2L, 'b', 20L), (3L, 'c', 30L), (4L, 'd', 40L), (5L, 'e', 50L) AS t(id, v, seq)"
@@ -81,3 +82,18 @@ def test_adoption_that_died_goes_on_where_it_was(spark, tmp_path, mode):
     assert described["properties"].get("team") == ("shop" if mode == "partitioned" else None)
     with pytest.raises(AdoptionError, match="has already made steps"):
         act(spark, spec, tmp_path, "adopt", "plan")
+
+
+def test_table_with_mapped_columns_is_adopted_once_that_feature_is_dropped(spark, tmp_path):
+    spec = spec_of(tmp_path, "sequence")
+    path = made(spark, tmp_path, spec)
+    mapped = "'delta.columnMapping.mode' = 'name', 'delta.minReaderVersion' = '2', 'delta.minWriterVersion' = '5'"
+    spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ({mapped})")
+    with pytest.raises(DeltaFeatureError, match="Got: columnMapping"):
+        act(spark, spec, tmp_path, "adopt", "plan")
+    spark.sql(f"ALTER TABLE delta.`{path}` DROP FEATURE columnMapping")
+    assert "checkpointProtection" in Snapshot.read(path).protocol["writerFeatures"]
+    act(spark, spec, tmp_path, "adopt", clock_ms=0)
+    run(spark, spec, str(tmp_path))
+    assert rows(spark, tmp_path, spec) == AFTER["sequence"]
+    assert spark.read.format("delta").option("versionAsOf", 0).load(path).count() == 5, "its history stays"
