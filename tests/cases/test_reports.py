@@ -13,6 +13,7 @@
 
 import datetime as dt
 import json
+import time
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
@@ -107,6 +108,8 @@ def marks_of(report):
 def session(request):
     """The session that commands have: a start and an end for each report would cost more than all the rest."""
     is_on_spark = request.node.get_closest_marker("spark") is not None
+    if is_on_spark:
+        time.tzset()  # conftest.py sets TZ: without this the C library takes it at its first mktime, in the middle of a check
     return request.getfixturevalue("spark") if is_on_spark else None
 
 
