@@ -51,10 +51,15 @@ def validate(check: str, found: Iterable[Batch], docs: Path | None, keep: int) -
         context.suites.add(suite)
         definition = gx.ValidationDefinition(name=name, data=_definition_of(context, rows), suite=suite)
         context.validation_definitions.add(definition)
-        outcome = definition.run(
-            batch_parameters={"dataframe": rows},
-            result_format=batch.result_format,
-        )
+        try:
+            outcome = definition.run(batch_parameters={"dataframe": rows}, result_format=batch.result_format)
+        except TypeError as error:  # it stores results as JSON: a verdict of NumPy's type is none (quantiles)
+            types = ", ".join(each.expectation_type for each in expectations)
+            raise ConfigError.of(
+                f"Great Expectations cannot store the result of a rule of: {types}.",
+                got=error,
+                next_step="Write the rule that it cannot store as an UnexpectedRowsExpectation.",
+            ) from error
         if batch.shown is not None:
             _mask(outcome, batch.shown)
         verdict.findings += [_finding(result) for result in outcome.results]

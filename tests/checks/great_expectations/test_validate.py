@@ -1,6 +1,11 @@
 """What is read from Great Expectations' results, each kind of which reports in its own way."""
 
+import pandas as pd
 import pytest
+from oracles.judging import validate
+
+from ebbtide.checks._judged import Batch
+from ebbtide.errors import ConfigError
 
 ROW = {"order_id": 2}
 
@@ -20,3 +25,12 @@ def test_rows_that_break_are_counted_and_shown_and_a_table_counts_once(result, b
     from ebbtide.checks.great_expectations.validate import _broken, _sample
 
     assert (_broken(result), _sample(result, "qty")) == (broken, sample)
+
+
+def test_rule_whose_result_great_expectations_cannot_store_is_refused_by_name():
+    import great_expectations as gx
+
+    ranges = {"quantiles": [0.5], "value_ranges": [[1, 3]]}
+    rule = gx.expectations.ExpectColumnQuantileValuesToBeBetween(column="n", quantile_ranges=ranges)
+    with pytest.raises(ConfigError, match="expect_column_quantile_values_to_be_between"):
+        validate("expectations", [Batch(pd.DataFrame({"n": [1, 2, 3]}), [rule])], None, 1)
