@@ -107,10 +107,11 @@ def marks_of(report):
 @pytest.fixture
 def session(request):
     """The session that commands have: a start and an end for each report would cost more than all the rest."""
-    is_on_spark = request.node.get_closest_marker("spark") is not None
-    if is_on_spark:
-        time.tzset()  # conftest.py sets TZ: without this the C library takes it at its first mktime, in the middle of a check
-    return request.getfixturevalue("spark") if is_on_spark else None
+    if request.node.get_closest_marker("spark") is None:
+        return None
+    spark = request.getfixturevalue("spark")
+    time.tzset()  # it sets TZ: without this the C library takes it at its first mktime, in the middle of a check
+    return spark
 
 
 @pytest.fixture
