@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import sys
+import time
 import warnings
 from collections.abc import Iterator
 from itertools import count
@@ -144,6 +145,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     from ebbtide.sessions import build_session
 
     os.environ["TZ"] = "Asia/Kathmandu"  # any zone but UTC: times must not depend on it
+    time.tzset()
     settings = {
         # Room for what each query throws away, and for classes: else each 20 ms are a collection, and loading classes five whole ones.
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC "

@@ -57,8 +57,9 @@ def test_bad_pipeline_is_named_and_the_others_go_on(tmp_path):
     by_name = {each["pipeline"]: each for each in health["pipelines"]}
     assert [by_name[name]["is_healthy"] for name in NAMES] == [True, False, True]
     assert by_name["b"]["failure"].startswith("SourceReadError: The source folder")
-    process.terminate()
-    _, logged = process.communicate(timeout=PATIENCE_S)
+    with process:
+        process.terminate()
+        logged = process.stderr.read()  # `communicate` would miss what was read ahead with the first line
     assert process.returncode == 5, "that of the bad one"
     errors = [json.loads(line) for line in logged.splitlines() if '"ERROR"' in line]
     assert {(error["pipeline"], error["error"]) for error in errors} == {("b", "SourceReadError")}
