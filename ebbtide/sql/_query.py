@@ -203,6 +203,19 @@ class Queries:
         except Exception as error:
             raise as_ours(error, referring.place) from error
 
+    def analyse(self, asked: Select) -> None:
+        """Analyse a query that EXPLAIN shows: Spark answers an error in it with rows.
+
+        Raises:
+            EbbtideError: as of `execute`.
+        """
+        referring = find_references(asked.statement, self.names.queryable())
+        try:
+            self.judge(referring.text)
+            self._analysed(referring, self._newest(referring))
+        except Exception as error:
+            raise as_ours(error, referring.place) from error
+
     def _rows(self, referring: Referring) -> Output:
         rows = self._analysed(referring, self._newest(referring))
         columns = result_columns(rows)

@@ -182,12 +182,15 @@ class EmbeddedSession:
             if before.get(name) != value:
                 self._spark.conf.set(name, value)
 
-    def query(self, asked: ast.Select | ast.SparkStatement, operation: str) -> Output:
+    def query(
+        self, asked: ast.Select | ast.SparkStatement, operation: str, explained: ast.Select | None = None
+    ) -> Output:
         """Execute a statement of Spark, or answer it in this process.
 
         Args:
             asked: The statement.
             operation: Id of the operation.
+            explained: The query that it explains.
         """
         from ebbtide.sql._here import answered_here
         from ebbtide.sql._names import Names
@@ -211,6 +214,8 @@ class EmbeddedSession:
             admit,
             self._analysing,
         )
+        if explained is not None:
+            queries.analyse(explained)
         return queries.execute(asked)
 
     def _admit(self, statement: Statement, text: str) -> None:
@@ -343,7 +348,8 @@ class Executor:
             kind = type(explained).__name__
             return _done(f"{kind}: done at once, from files.")
         whole = ast.SparkStatement(asked.whole)
-        return self.session.query(whole, self.operation)
+        query = explained if isinstance(explained, ast.Select) else None
+        return self.session.query(whole, self.operation, query)
 
     @execute.register
     def _(self, asked: ast.Show) -> Output:

@@ -12,7 +12,7 @@ from oracles.judging import verdict_of
 
 from ebbtide import run
 from ebbtide.delta import Snapshot
-from ebbtide.errors import EbbtideError, OperationCanceledError
+from ebbtide.errors import EbbtideError, OperationCanceledError, SqlError
 from ebbtide.runtime import Plan
 from ebbtide.sql import Catalog, EmbeddedSession, ResultKind, parse_text
 from ebbtide.sql._fill import plan_insert, write_filling
@@ -376,3 +376,14 @@ def test_query_is_cancelled_and_the_session_lives(session, do):
         assert time.monotonic() < deadline, "the job is still running"
         time.sleep(0.05)
     assert do("SELECT 1") == [[1]]
+
+
+@pytest.mark.parametrize("query", ["SELECT nope FROM range(3)", "EXPLAIN SELECT nope FROM range(3)"])
+def test_query_of_a_column_that_is_not_there_fails_also_where_it_is_explained(do, query):
+    with pytest.raises(SqlError, match=f"UNRESOLVED_COLUMN.*`nope`.* At line 1, column {query.index('nope') + 1}"):
+        do(query)
+
+
+def test_plan_of_a_query_is_shown(do):
+    [[plan]] = do("EXPLAIN SELECT id + 1 FROM range(3)")
+    assert "Range (0, 3" in plan
