@@ -13,7 +13,6 @@
 
 import datetime as dt
 import json
-import time
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
@@ -107,11 +106,8 @@ def marks_of(report):
 @pytest.fixture
 def session(request):
     """The session that commands have: a start and an end for each report would cost more than all the rest."""
-    if request.node.get_closest_marker("spark") is None:
-        return None
-    spark = request.getfixturevalue("spark")
-    time.tzset()  # it sets TZ: without this the C library takes it at its first mktime, in the middle of a check
-    return spark
+    is_on_spark = request.node.get_closest_marker("spark") is not None
+    return request.getfixturevalue("spark") if is_on_spark else None
 
 
 @pytest.fixture
