@@ -123,7 +123,9 @@ class Live:
         return spec
 
     def _starter(self, table: str) -> Callable[[], subprocess.Popen[bytes]]:
-        return lambda: self.command(f"run-{table}", "run", str(self.folder / "specs" / table), "--follow")
+        engine = "spark" if table == "customers" else "auto"  # one of both kinds: the other needs no Spark
+        spec = str(self.folder / "specs" / table)
+        return lambda: self.command(f"run-{table}", "run", spec, "--follow", "--engine", engine)
 
     def command(self, log: str, *command: str) -> subprocess.Popen[bytes]:
         """Start one of our commands."""
