@@ -177,18 +177,10 @@ def contradictions(judged: Judged) -> pa.Table:
         if version > window.state_until:
             continue
         counts = facts.decision.counts
-        unmatched = counts.get("unmatched", 0) - counts.get("unmatched_expired", 0)
-        rows.append(
-            {
-                "step": facts.step,
-                "changes": counts.get("changes", 0),
-                "unmatched": unmatched,
-                "repeated": counts.get("repeated", 0),
-                "superseded_newer": counts.get("superseded_newer", 0),
-                "created_over_rows": counts.get("created_over_rows", 0),
-                "late_deletes": counts.get("late_deletes", 0),
-            }
-        )
+        row = {name: counts.get(name, 0) for name in _CONTRADICTIONS.names}
+        row["step"] = facts.step
+        row["unmatched"] -= counts.get("unmatched_expired", 0)
+        rows.append(row)
     return pa.Table.from_pylist(rows, _CONTRADICTIONS)
 
 
@@ -227,9 +219,13 @@ def creates_over_rows(sql: Dialect) -> str:
 
 def _unsettled(steps: pa.Table) -> pa.Table:
     """Return the steps without their creates over rows if as many deletes came late: a create may overtake the delete before it."""
-    n_created = pc.sum(steps["created_over_rows"]).as_py() or 0
-    n_late = pc.sum(steps["late_deletes"]).as_py() or 0
+    n_created = _total(steps, "created_over_rows")
+    n_late = _total(steps, "late_deletes")
     return steps.slice(0, 0) if n_late >= n_created else steps
+
+
+def _total(steps: pa.Table, counted: str) -> int:
+    return pc.sum(steps[counted]).as_py() or 0
 
 
 def _judged_by_share(
@@ -244,8 +240,8 @@ def _judged_by_share(
         wrong: Picks the steps that have any.
         is_expected: Some are normal: only more than the allowed share is a warning.
     """
-    n_wrong = pc.sum(steps[counted]).as_py() or 0
-    n_changes = pc.sum(steps["changes"]).as_py() or 0
+    n_wrong = _total(steps, counted)
+    n_changes = _total(steps, "changes")
     is_excess = n_wrong > judged.tables.spec.checks.max_unapplied_rate * n_changes
     if is_expected and not is_excess:
         return

@@ -15,7 +15,7 @@ from dagster import BetaWarning
 
 from ebbtide import Pipeline, UpsertPipelines
 from ebbtide.amounts import amount
-from ebbtide.dagster.ended import MOST_FAILED, Ended, ended_of, reason_to_wait
+from ebbtide.dagster.ended import MOST_FAILED, ended_of, reason_to_wait
 from ebbtide.dagster.lost import end_lost
 from ebbtide.dagster.metadata import follows_its_source, run_name
 from ebbtide.dagster.resources import ClockResource, StorageResource
@@ -193,20 +193,19 @@ class _Tick:
 
         A backlog counts as read only once a run has succeeded. An error that stays until a user acts is not tried again.
         """
-        ended = self._ended(spec)
-        if not ended or not ended[0].has_failed:
-            return ""
-        reason = reason_to_wait(ended, self._now_ms / 1000)
-        if reason:
-            return reason
-        self._request(spec, f"{found.fingerprint} after {ended[0].run_id}")
-        return ""
+        failed, reason = self._failed(spec)
+        if failed and not reason:
+            self._request(spec, f"{found.fingerprint} after {failed}")
+        return reason
 
-    def _ended(self, spec: Pipeline) -> list[Ended]:
-        """Return the ends of a pipeline's last runs, the newest first."""
+    def _failed(self, spec: Pipeline) -> tuple[str, str]:
+        """Return the id of a pipeline's last run if it failed, else an empty text; and the reason to launch no further one yet."""
         of_pipeline = dg.RunsFilter(job_name=run_name(spec))
         records = self._instance.get_run_records(of_pipeline, limit=MOST_FAILED)
-        return [ended_of(self._instance, record) for record in records]
+        ended = [ended_of(self._instance, record) for record in records]
+        if not ended or not ended[0].has_failed:
+            return "", ""
+        return ended[0].run_id, reason_to_wait(ended, self._now_ms / 1000) or ""
 
     def _launch_refused(self, spec: Pipeline, refusal: EbbtideError, obstacle: str) -> None:
         """Launch a run that will be refused, once for a refusal: its failure is what pages, though what waits is unknown."""
@@ -258,10 +257,9 @@ class _Tick:
             return
         if not is_due:
             return
-        reason = f"expires after step {at_rest.head.facts.step}"
-        ended = self._ended(spec)
-        may_pass = bool(ended) and ended[0].has_failed and not reason_to_wait(ended, self._now_ms / 1000)
-        self._request(spec, f"{reason} after {ended[0].run_id}" if may_pass else reason)
+        failed, reason = self._failed(spec)
+        again = f" after {failed}" if failed and not reason else ""
+        self._request(spec, f"expires after step {at_rest.head.facts.step}{again}")
 
     def text(self) -> str:
         """Describe the backlog and unreadable sources."""

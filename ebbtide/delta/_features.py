@@ -161,6 +161,11 @@ def protects_checkpoints(protocol: Mapping[str, Any]) -> bool:
     return "checkpointProtection" in _listed(protocol, "writerFeatures")
 
 
+def is_on(configuration: Mapping[str, str], name: str) -> bool:
+    """Return whether a property of a table is true; one that is not there is false."""
+    return configuration.get(name, "false").lower() == "true"
+
+
 def _listed(protocol: Mapping[str, Any], field: str) -> set[str]:
     """Return the features that a protocol lists, for readers or for writers; empty without a list."""
     return set(protocol.get(field) or ())
@@ -238,8 +243,7 @@ def with_vectors(protocol: Mapping[str, Any], metadata: Mapping[str, Any]) -> li
     property_ = "delta.enableDeletionVectors"
     feature = "deletionVectors"
     configuration = metadata.get("configuration") or {}
-    is_on = configuration.get(property_, "false").lower() == "true"
-    if is_on and feature in _listed(protocol, "writerFeatures"):
+    if is_on(configuration, property_) and feature in _listed(protocol, "writerFeatures"):
         return []
     new_configuration = {**configuration, property_: "true"}
     new_metadata = {**metadata, "configuration": new_configuration}
@@ -252,8 +256,7 @@ def with_vectors(protocol: Mapping[str, Any], metadata: Mapping[str, Any]) -> li
 def _used(metadata: Mapping[str, Any]) -> Iterator[str]:
     """Yield the features that a table uses, of those that are allowed only while unused."""
     configuration = metadata.get("configuration") or {}
-    append_only = configuration.get("delta.appendOnly", "false")
-    if append_only.lower() == "true":
+    if is_on(configuration, "delta.appendOnly"):
         yield "appendOnly"
     if _maps_columns(configuration):
         yield "columnMapping"

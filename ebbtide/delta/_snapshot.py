@@ -20,7 +20,7 @@ from ebbtide.delta import _log as log
 from ebbtide.delta import _vectors as vectors
 from ebbtide.delta._commit import named_files
 from ebbtide.delta._data_file import CHANGES, DataFile, FileId, LostRows, file_id, now_ms
-from ebbtide.delta._features import refuse_unreadable, refuse_unwritable, with_feature, with_vectors
+from ebbtide.delta._features import is_on, refuse_unreadable, refuse_unwritable, with_feature, with_vectors
 from ebbtide.delta._file_faults import faults_of
 from ebbtide.delta._log import KEPT_KINDS, Action, Log, checkpoint_actions, newest_checkpoint, versions_in
 from ebbtide.delta._table_copy import copy_version
@@ -370,6 +370,10 @@ class Snapshot:
     def configuration(self) -> Mapping[str, str]:
         """The table's properties."""
         return self.metadata.get("configuration") or {}
+
+    def is_on(self, name: str) -> bool:
+        """Return whether a property of the table is true; one that is not there is false."""
+        return is_on(self.configuration, name)
 
 
 @dataclass

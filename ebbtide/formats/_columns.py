@@ -338,11 +338,9 @@ def _timestamps(values: Values, type_: pa.DataType, coding: Coding) -> pa.Array:
 def _whole(values: Values) -> list[int | None]:
     """Return the numbers among times as integers, and null for texts."""
     _require(values, int, str, float, Decimal)
-    numbers: list[int | None] = []
-    for value in values:
-        is_float = isinstance(value, float | Decimal)
-        numbers.append(_integer_of(value) if is_float else value if type(value) is int else None)
-    return numbers
+    if set(map(type, values)).isdisjoint((float, Decimal)):
+        return _of_class(int, values)
+    return [None if value is None or isinstance(value, str) else _integer_of(value) for value in values]
 
 
 def _of_class(class_: type, values: Values) -> list[Any]:

@@ -347,6 +347,7 @@ class Plan:
         head: Head | None = None,
         *,
         n_slices: int = 1,
+        in_memory: bool = False,
     ) -> Stager:
         """Return the writer of decoded changes to a folder: partitioned by the state's key, unless a transform computes the key.
 
@@ -355,6 +356,7 @@ class Plan:
             refused: Leaves out the records of erased keys (`ErasureKey.refused`); None: no key was erased.
             head: The last step, whose facts say which offsets were read; None: no record is read.
             n_slices: Number of slices: see `Executor.slices`.
+            in_memory: See `Stager`.
         """
         columns, key = self.operator.changes, tuple(self.operator.key)
         if self.spec.selects_changes:
@@ -365,7 +367,7 @@ class Plan:
             read_before = None if head is None else self.offsets_read(head)
             new = partial(self.quarantine.new, read_before=read_before)
         limit = BadLimit(self.spec.name, most_bad, self.at("staged"), new)
-        return Stager(folder, columns, key, refused, n_slices, limit)
+        return Stager(folder, columns, key, refused, n_slices, limit, in_memory)
 
     @property
     def tracks_offsets(self) -> bool:

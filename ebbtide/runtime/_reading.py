@@ -411,12 +411,10 @@ def _stage(stepper: Stepper, reading: _Reading) -> Staged:
     if not reading.advances:
         decoding = replace(decoding, doubts_tombstones=False)
     refused = ErasureKey.refused(plan, plan.erasures.newest(stepper.last))
+    is_here = isinstance(executor, InProcess)
     staging = Staging(
         decoding,
-        replace(
-            plan.stager(folder, refused, stepper.head, n_slices=executor.slices),
-            in_memory=isinstance(executor, InProcess),
-        ),
+        plan.stager(folder, refused, stepper.head, n_slices=executor.slices, in_memory=is_here),
         number,
         wall_ms,
         tracks_offsets=plan.tracks_offsets,

@@ -6,6 +6,7 @@ import re
 import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -193,15 +194,11 @@ class Queries:
         Raises:
             EbbtideError: a table of the statement does not exist yet, or Spark fails; the message has the place in the script.
         """
-        referring = find_references(asked.statement, self.names.queryable())
-        is_streaming = self.settings["runtime-mode"] == "streaming" and bool(referring.references)
-        try:
-            self.judge(referring.text)
+        with self._referring(asked) as referring:
+            is_streaming = self.settings["runtime-mode"] == "streaming" and bool(referring.references)
             if isinstance(asked, Select) and (asked.emits_changes or is_streaming):
                 return self._changes(referring, asked.position)
             return self._rows(referring)
-        except Exception as error:
-            raise as_ours(error, referring.place) from error
 
     def analyse(self, asked: Select) -> None:
         """Analyse a query that EXPLAIN shows: Spark answers an error in it with rows.
@@ -209,10 +206,16 @@ class Queries:
         Raises:
             EbbtideError: as of `execute`.
         """
+        with self._referring(asked) as referring:
+            self._analysed(referring, self._newest(referring))
+
+    @contextmanager
+    def _referring(self, asked: Select | SparkStatement) -> Iterator[Referring]:
+        """Give a statement by its references, once it is judged; errors of the block have the place in the script."""
         referring = find_references(asked.statement, self.names.queryable())
         try:
             self.judge(referring.text)
-            self._analysed(referring, self._newest(referring))
+            yield referring
         except Exception as error:
             raise as_ours(error, referring.place) from error
 

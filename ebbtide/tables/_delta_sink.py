@@ -278,8 +278,7 @@ class RowFiles:
 
 def _refuse_without_feed(found: Snapshot) -> None:
     """Refuse a table whose change feed another client has switched off: readers of the feed would stop at the next commit."""
-    is_on = found.configuration.get("delta.enableChangeDataFeed", "false").lower() == "true"
-    if not is_on:
+    if not found.is_on("delta.enableChangeDataFeed"):
         raise TableMismatchError.of(
             f"The change feed of the table at '{found.table}' was switched off by another client.",
             got="delta.enableChangeDataFeed: false",

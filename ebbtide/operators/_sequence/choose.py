@@ -253,7 +253,7 @@ def n_created_over_rows(ranked: Ranked, rows: Rows) -> int:
         return 0
     n = ranked.n_entries
     before, event = rows.order[:-1], rows.order[1:]
-    is_behind_row = (ranked.key[event] == ranked.key[before]) & (ranked.operation[before] == OP_UPSERT)
+    is_behind_row = _same_as_before(rows.order, ranked.key)[1:] & (ranked.operation[before] == OP_UPSERT)
     behind_rows = event[is_behind_row & (event >= ranked.n_stored)]
     is_create = equals(ranked.changes, "_op", "c")
     return int(is_create[behind_rows - n].sum())
@@ -264,7 +264,7 @@ def n_late_deletes(ranked: Ranked, rows: Rows) -> int:
     event, above = rows.order[:-1], rows.order[1:]
     is_delete = np.isin(ranked.operation[event], (OP_DELETE, OP_FINAL_DELETE)) & (event >= ranked.n_stored)
     is_below_row = (ranked.operation[above] == OP_UPSERT) & (above < ranked.n_stored)
-    is_of_key = ranked.key[event] == ranked.key[above]
+    is_of_key = _same_as_before(rows.order, ranked.key)[1:]
     return int((is_delete & is_below_row & is_of_key).sum())
 
 
